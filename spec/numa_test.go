@@ -45,7 +45,7 @@ func TestValidateFields(t *testing.T) {
 			"numa.nodes[0].cpus numa.nodes[1].cpus numa.nodes[1].memory numa.nodes[2].cpus numa.nodes[2].memory"},
 		{two + "[{cpus: 0-999999, memory: 1Gi}]}", "numa.nodes[0].cpus"},
 		{two + "[{cpus: '" + strings.Repeat("0,", 600) + "0', memory: 1Gi}]}", "numa.nodes[0].cpus"},
-		{two + "[{cpus: 0-1, memory: 1Ki}, {memory: 65Ti}, {memory: -1}]}", "numa.nodes[0].memory numa.nodes[1].memory numa.nodes[2].memory"},
+		{two + "[{cpus: 0-1, memory: 1Ki}, {memory: 1025Pi}, {memory: -1}]}", "numa.nodes[0].memory numa.nodes[1].memory numa.nodes[2].memory"},
 		{"memory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {nodes: [{cpus: '0', memory: 1Mi}, {memory: 3Mi}]}",
 			"numa.nodes[0].memory numa.nodes[1].memory"},
 		{two + "[{cpus: 0-1, memory: 1Gi, policy: bind}]}", "numa.nodes[0].policy numa.nodes[0].policy"},

@@ -64,7 +64,7 @@ func TestValidate(t *testing.T) {
 		{"name: a\nmemory: {size: lots}", "memory.size"},
 		{"name: a\nmemory: {size: 1Ki}", "memory.size"},
 		{"name: a\nmemory: {size: 1G}", "memory.size"},
-		{"name: a\nmemory: {size: 65Ti}", "memory.size"},
+		{"name: a\nmemory: {size: 1025Pi}", "memory.size"},
 		{"name: a\nmemory: {size: 0}", "memory.size"},
 		{"name: a\nmemory: {size: 3Mi, hugePages: {pageSize: 2Mi}}", "memory.size"},
 		{"name: a\nmemory: {hugePages: {}}", "memory.hugePages.pageSize"},

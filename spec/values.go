@@ -109,7 +109,7 @@ const (
 	MaxFeatures    = 256
 	MaxLabels      = 64
 	MaxVCPUs       = 1024
-	MaxMemory      = 64 << 40 // bytes
+	MaxMemory      = 1 << 60  // bytes: more than any processor addresses, and sums of it fit an int64
 	MinMemory      = 1 << 20  // bytes; also what a size must be a multiple of
 	MaxSerial      = 20       // what ATA and virtio-blk have room for: see SerialRoom
 	maxSCSISerial  = 36       // what QEMU's SCSI disks show (hw/scsi/scsi-disk.c)

@@ -136,7 +136,7 @@ func text(t *testing.T, v any) string {
 func TestSpecificationFaults(t *testing.T) {
 	for _, c := range []struct{ name, instance, want string }{
 		{"no memory", "domain: {memory: {}}", "spec.domain.memory.guest: Required"},
-		{"too much memory", "domain: {memory: {guest: 1Ei}}", "spec.domain.memory.guest: Invalid value: \"1Ei\": is more than 64Ti"},
+		{"too much memory", "domain: {memory: {guest: 2Ei}}", "spec.domain.memory.guest: Invalid value: \"2Ei\": is more than 1024Pi"},
 		{"disk without volume", "domain: {devices: {disks: [{name: a}]}}", "spec.domain.devices.disks[0].name: Not found: \"a\""},
 		{"volume that is a path", "domain: {devices: {disks: [{name: ../../a}]}}\nvolumes: [{name: ../../a, emptyDisk: {capacity: 1Gi}}]", "spec.volumes[0].name: Invalid"},
 		{"host disk", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, hostDisk: {path: /a, type: Disk}}]", "spec.volumes[0]: Forbidden"},

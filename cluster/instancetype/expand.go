@@ -86,8 +86,11 @@ func (s sizing) apply(t *kubevirtv1.VirtualMachineInstanceTemplateSpec, preferen
 }
 
 // conflict notes that the VM sets what is the instancetype's.
-func (s *sizing) conflict(at *field.Path, value any) {
-	s.faults = append(s.faults, field.Invalid(at, value, fmt.Sprintf("conflicts with selected instance type %s, which sets it: leave it out", s.name)))
+func (s *sizing) conflict(at *field.Path, value any) { s.conflicts(at, value, "it") }
+
+// conflicts is conflict, with what the instancetype sets that the VM's field belongs to.
+func (s *sizing) conflicts(at *field.Path, value any, with string) {
+	s.faults = append(s.faults, field.Invalid(at, value, fmt.Sprintf("conflicts with selected instance type %s, which sets %s: leave it out", s.name, with)))
 }
 
 // take has a field of the VM be the instancetype's, where that has one and the VM has none.

@@ -157,7 +157,8 @@ func TestTopology(t *testing.T) {
 		{4, "{cpu: {preferredCPUTopology: spread, spreadOptions: {across: CoresThreads, ratio: 4}}}", "it has to be 2"},
 		{4, "{cpu: {preferredCPUTopology: spread, spreadOptions: {ratio: -1}}}", "has to be 1 at least"},
 		{4, "{cpu: {preferredCPUTopology: dies}}", `"dies" is unknown`},
-		{0, "", "needs a processor"},
+		{0, "{cpu: {preferredCPUTopology: spread}}", "1 1 1"},
+		{-1, "", "needs a processor"},
 	} {
 		full, faults := Expand(vmOf(t, bare), typesOf(t, fmt.Sprintf("{cpu: {guest: %d}, memory: {guest: 1Gi}}", c.cpus), c.preference))
 		got := fmt.Sprint(faults)
@@ -187,6 +188,18 @@ func TestOvercommit(t *testing.T) {
 	}
 	if got := less(1<<62, 1); got < 1<<61 {
 		t.Errorf("a large amount has become %d", got)
+	}
+}
+
+// TestNothingSet: what Go programs write for what they did not set is not taken for a size.
+func TestNothingSet(t *testing.T) {
+	full, faults := Expand(vmOf(t, "{domain: {devices: {}, memory: {guest: 2Gi}}}"), typesOf(t, "{cpu: {guest: 0}, memory: {guest: 0, overcommitPercent: 10}}", ""))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	d := full.Spec.Template.Spec.Domain
+	if got := d.Memory.Guest.String(); got != "2Gi" || d.CPU.Sockets != 1 || len(d.Resources.Requests) > 0 {
+		t.Errorf("the guest has %s and %d sockets, its pod requests %v, want 2Gi, 1 and nothing", got, d.CPU.Sockets, d.Resources.Requests)
 	}
 }
 

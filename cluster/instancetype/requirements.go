@@ -2,6 +2,7 @@ package instancetype
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -42,12 +43,12 @@ func Unmet(vm *kubevirtv1.VirtualMachine, t Types, arch string) (faults field.Er
 // fewProcessors says that there are fewer than required, of an instancetype or of those parts of
 // the VM's topology that the preference counts.
 func fewProcessors(s *kubevirtv1.VirtualMachineInstanceSpec, t Types, required int32) field.ErrorList {
-	insufficient := func(at *field.Path, has int64) *field.Error {
-		return field.Invalid(at, has, fmt.Sprintf("insufficient CPU resources: the preference requires %d vCPUs", required))
+	insufficient := func(at *field.Path, has int64, more string) *field.Error {
+		return field.Invalid(at, has, fmt.Sprintf("insufficient CPU resources: the preference requires %d vCPUs%s", required, more))
 	}
 	if t.Instancetype != nil {
 		if has := t.Instancetype.CPU.Guest; has < required {
-			return field.ErrorList{insufficient(field.NewPath("spec", "instancetype"), int64(has))}
+			return field.ErrorList{insufficient(field.NewPath("spec", "instancetype"), int64(has), "")}
 		}
 		return nil
 	}
@@ -63,12 +64,13 @@ func fewProcessors(s *kubevirtv1.VirtualMachineInstanceSpec, t Types, required i
 	if has >= int64(required) {
 		return nil
 	}
+	by := ", provided as " + strings.Join(counted, " times ") + ", which its preferredCPUTopology counts"
 	if s.Domain.CPU == nil {
-		return field.ErrorList{insufficient(at, has)}
+		return field.ErrorList{insufficient(at, has, by)}
 	}
 	var faults field.ErrorList
 	for _, name := range counted {
-		faults = append(faults, insufficient(at.Child(name), has))
+		faults = append(faults, insufficient(at.Child(name), has, by))
 	}
 	return faults
 }

@@ -45,10 +45,12 @@ func (s *sizing) processors(d *kubevirtv1.DomainSpec, at *field.Path) {
 func (s *sizing) memory(d *kubevirtv1.DomainSpec, at *field.Path) {
 	s.resource(d, corev1.ResourceMemory, at)
 	memory, own, below := made(&d.Memory), s.of.Memory, at.Child("memory")
-	take(s, &memory.Guest, &own.Guest, below.Child("guest"))
+	if size := &own.Guest; !size.IsZero() { // Go programs write one that was not set as 0
+		take(s, &memory.Guest, size, below.Child("guest"))
+	}
 	take(s, &memory.Hugepages, own.Hugepages, below.Child("hugepages"))
 	take(s, &memory.MaxGuest, own.MaxGuest, below.Child("maxGuest"))
-	if own.OvercommitPercent > 0 && len(s.faults) == 0 {
+	if own.OvercommitPercent > 0 && !own.Guest.IsZero() && len(s.faults) == 0 {
 		if d.Resources.Requests == nil {
 			d.Resources.Requests = make(corev1.ResourceList)
 		}
@@ -69,7 +71,7 @@ func (s *sizing) resource(d *kubevirtv1.DomainSpec, name corev1.ResourceName, at
 		of   corev1.ResourceList
 	}{{"requests", d.Resources.Requests}, {"limits", d.Resources.Limits}} {
 		if amount, set := list.of[name]; set {
-			s.conflict(at.Child("resources", list.name, string(name)), amount.String())
+			s.conflicts(at.Child("resources", list.name, string(name)), amount.String(), string(name)+".guest, and what its pod asks of the node with that")
 		}
 	}
 }

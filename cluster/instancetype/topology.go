@@ -60,7 +60,10 @@ func topologyOf(cpus int32, p *instancetypev1.VirtualMachinePreferenceSpec) (kub
 	fault := func(format string, args ...any) (kubevirtv1.CPUTopology, *field.Error) {
 		return one, field.Invalid(field.NewPath(guestPath), cpus, fmt.Sprintf(format, args...))
 	}
-	if cpus < 1 {
+	switch {
+	case cpus == 0:
+		return one, nil // Go programs write what they did not set
+	case cpus < 0:
 		return fault("a guest needs a processor at least")
 	}
 	switch t := topology(p); t {

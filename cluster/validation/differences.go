@@ -1,8 +1,11 @@
 package validation
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -42,7 +45,36 @@ func ineffective(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (warn
 			warn(at.Child("domain", "firmware", "kernelBoot"), "has no effect without container.kernelPath: the guest boots from its disks")
 		}
 	}
+	for i, v := range s.Volumes {
+		for kind, source := range map[string]*kubevirtv1.CloudInitSource{"cloudInitNoCloud": v.CloudInitNoCloud, "cloudInitConfigDrive": v.CloudInitConfigDrive} {
+			if source != nil && ignoredUserData(source, kind == "cloudInitConfigDrive") {
+				warn(at.Child("volumes").Index(i).Child(kind), "has user data that cloud-init ignores: its first line is neither #cloud-config nor #! with a program, nor another header that cloud-init knows")
+			}
+		}
+	}
 	return warnings
+}
+
+// ignoredUserData reports whether cloud-init makes nothing of what is written for it (its documentation, user-data
+// formats). Ignition, which has JSON, reads config drives, too.
+func ignoredUserData(c *kubevirtv1.CloudInitSource, configDrive bool) bool {
+	text := []byte(c.UserData)
+	if c.UserDataBase64 != "" {
+		text, _ = base64.StdEncoding.DecodeString(c.UserDataBase64) // cloudInit has refused what is none
+	}
+	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) { // gzip
+		return false
+	}
+	start := strings.ToLower(string(bytes.TrimSpace(text[:min(len(text), 4<<10)])))
+	known := func(header string) bool { return strings.HasPrefix(start, header) }
+	switch {
+	case start == "", configDrive && known("{"), strings.Contains(start, "mime-version:"):
+		return false
+	}
+	return !slices.ContainsFunc([]string{
+		"#cloud-config", "#!", "#include", "#cloud-boothook", "#part-handler", "#upstart-job", "## template:", // also -archive, -once and so on
+		"#ps1", "<powershell>", "rem cmd", // cloudbase-init's, of Windows
+	}, known)
 }
 
 func onPodNetwork(s *kubevirtv1.VirtualMachineInstanceSpec, name string) bool {

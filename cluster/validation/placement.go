@@ -67,7 +67,9 @@ func dns(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field
 		faults = append(faults, field.TooLong(config.Child("searches"), "", maxSearchText))
 	}
 	for i, domain := range s.DNSConfig.Searches {
-		faults = append(faults, subdomainName(strings.TrimSuffix(domain, "."), config.Child("searches").Index(i))...)
+		for _, fault := range validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")) {
+			faults = append(faults, field.Invalid(config.Child("searches").Index(i), short(domain), fault))
+		}
 	}
 	for i, option := range s.DNSConfig.Options {
 		if option.Name == "" {

@@ -121,7 +121,7 @@ func memory(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) field.
 	case m.Guest.CmpInt64(spec.MinMemory) < 0:
 		return field.ErrorList{field.Invalid(at, m.Guest.String(), "want at least 1Mi")}
 	case m.Guest.CmpInt64(spec.MaxMemory) > 0:
-		return field.ErrorList{field.Invalid(at, m.Guest.String(), "want at most 64Ti")}
+		return field.ErrorList{field.Invalid(at, m.Guest.String(), "want at most "+spec.FormatQuantity(spec.MaxMemory))}
 	case limited && m.Guest.Cmp(limit) > 0:
 		return field.ErrorList{field.Invalid(at, m.Guest.String(), "the guest has more memory than resources.limits.memory, "+limit.String()+": raise the limit or leave it out")}
 	}

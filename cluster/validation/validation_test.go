@@ -97,7 +97,8 @@ func TestInstance(t *testing.T) {
 		{domain("memory: {guest: 1Mi}"), nil},
 		{domain("memory: {guest: null}"), []string{"spec.domain.memory.guest has to be set"}},
 		{domain("memory: {guest: 512k}"), []string{"spec.domain.memory.guest at least 1Mi"}},
-		{domain("memory: {guest: 65Ti}"), []string{"spec.domain.memory.guest at most 64Ti"}},
+		{domain("memory: {guest: 2Ei}"), []string{"spec.domain.memory.guest at most 1024Pi"}},
+		{domain("memory: {guest: 1Ei}"), nil},
 		{domain("resources: {limits: {memory: 512Mi}}"), []string{"spec.domain.memory.guest more memory than resources.limits.memory, 512Mi"}},
 		{domain("resources: {requests: {memory: 1024}}"), []string{"spec.domain.resources.requests[memory] forget the unit"}},
 		{domain("resources: {requests: {cpu: 2}, limits: {cpu: 1}}"), []string{"spec.domain.resources.requests[cpu] more than the limit, 1"}},
@@ -268,7 +269,7 @@ func TestInstance(t *testing.T) {
 			"spec.accessCredentials[1].sshPublicKey.source.secret has to be set", "spec.accessCredentials[1].sshPublicKey.propagationMethod.configDrive add one",
 		}},
 		// The pod.
-		{"{hostname: web-1, subdomain: db, dnsPolicy: None, dnsConfig: {nameservers: [1.1.1.1], searches: [a.b]}, nodeSelector: {a/b: c}, tolerations: [{operator: Exists}], priorityClassName: high}", nil},
+		{"{hostname: web-1, subdomain: db, dnsPolicy: None, dnsConfig: {nameservers: [1.1.1.1], searches: [a.b, _tcp.a_b]}, nodeSelector: {a/b: c}, tolerations: [{operator: Exists}], priorityClassName: high}", nil},
 		{"{hostname: web.1, subdomain: A, serviceAccountName: _, schedulerName: A, priorityClassName: ' '}", []string{
 			"spec.hostname dots", "spec.subdomain label", "spec.serviceAccountName subdomain", "spec.schedulerName subdomain", "spec.priorityClassName subdomain",
 		}},
@@ -276,7 +277,7 @@ func TestInstance(t *testing.T) {
 		{"{dnsPolicy: Some, dnsConfig: {nameservers: [a, 1.1.1.1, 1.1.1.1, 1.1.1.1], options: [{value: x}]}}", []string{
 			"spec.dnsPolicy supported values", "spec.dnsConfig.nameservers Too many", "spec.dnsConfig.nameservers[0] an IP address", "spec.dnsConfig.options[0].name name the option",
 		}},
-		{"{dnsConfig: {searches: [a.b., 'a_b', '', " + strings.Repeat("a", 63) + "." + strings.Repeat("a", 63) + "]}}", []string{
+		{"{dnsConfig: {searches: [a.b., 'a b', '', " + strings.Repeat("a", 63) + "." + strings.Repeat("a", 63) + "]}}", []string{
 			"spec.dnsConfig.searches[1] subdomain", "spec.dnsConfig.searches[2] subdomain",
 		}},
 		{"{dnsConfig: {searches: [" + strings.TrimSuffix(strings.Repeat(strings.Repeat("a.", 50)+"a, ", 21), ", ") + "]}}", []string{"spec.dnsConfig.searches Too long"}},
@@ -321,7 +322,7 @@ func TestInstance(t *testing.T) {
 }
 
 // remarked matches warnings that TestRemarks is for.
-var remarked = regexp.MustCompile(`bridge keeps the guest|kernelBoot has no effect`)
+var remarked = regexp.MustCompile(`bridge keeps the guest|kernelBoot has no effect|that cloud-init ignores`)
 
 // TestRemarks: what is accepted and does not do what it seems to is said.
 func TestRemarks(t *testing.T) {
@@ -331,6 +332,17 @@ func TestRemarks(t *testing.T) {
 		{"{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}, networks: [{name: a, pod: {}}], livenessProbe: {tcpSocket: {port: 80}}}", ""},
 		{domain("firmware: {kernelBoot: {container: {image: i, initrdPath: /i}}}"), "domain.firmware.kernelBoot has no effect without container.kernelPath"},
 		{domain("firmware: {kernelBoot: {container: {image: i, kernelPath: /k, initrdPath: /i}}}"), ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: 'packages: [vim]'}}]}", "volumes[0].cloudInitNoCloud has user data that cloud-init ignores"},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: '# cloud-config'}}]}", "volumes[0].cloudInitNoCloud has user data that cloud-init ignores"},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: '%23cloud-config%0A'}}]}", "volumes[0].cloudInitNoCloud has user data that cloud-init ignores"},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: '{\"ignition\": {}}'}}]}", "volumes[0].cloudInitNoCloud has user data that cloud-init ignores"},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitConfigDrive: {userData: '{\"ignition\": {}}'}}]}", ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userDataBase64: cGFja2FnZXM6IFt2aW1d}}]}", "volumes[0].cloudInitNoCloud has user data that cloud-init ignores"},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userDataBase64: H4sIAAAAAAAAA1NOzskvTdFNzs9Ly0znAgAZt5iCDgAAAA==}}]}", ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: \"\\n#Cloud-Config\\npackages: [vim]\"}}]}", ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: '#!/bin/sh'}}]}", ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {userData: 'Content-Type: multipart/mixed; boundary=x, MIME-Version: 1.0'}}]}", ""},
+		{"{domain: {devices: {}}, volumes: [{name: a, cloudInitNoCloud: {networkData: 'version: 2'}}]}", ""},
 	} {
 		_, ofInstance := Instance(instance(t, c.spec), nil, request())
 		_, ofMachine := Machine(machine(t, "{template: {spec: "+c.spec+"}}"), nil, request())

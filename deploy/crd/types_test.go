@@ -16,7 +16,7 @@ var sizes, preferences = map[string]string{
 	`{cpu: {guest: 1}}`:                       "spec.memory: Required",
 	`{memory: {guest: 1Gi}}`:                  "spec.cpu: Required",
 	`{cpu: {}, memory: {}}`:                   "spec.cpu.guest: Required",
-	`{cpu: {guest: 0}, memory: {guest: 1Gi}}`: "greater than or equal to 1",
+	`{cpu: {guest: -1}, memory: {guest: 1Gi}}`: "greater than or equal to 0",
 	`{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 101}}`:                         "less than or equal to 100",
 	`{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 5, hugepages: {}}}`:            "can't be set together",
 	`{cpu: {guest: 1}, memory: {guest: 1Gi}, launchSecurity: {sev: {}, tdx: {}}}`:             "at most one of sev",

@@ -93,8 +93,8 @@ type VirtualMachineInstancetypeSpec struct {
 // CPUInstancetype is the processors of a guest.
 type CPUInstancetype struct {
 	// Number of the guest's processors. A preference says whether they are sockets (the default),
-	// cores or threads.
-	// +kubebuilder:validation:Minimum=1
+	// cores or threads. 0 is one.
+	// +kubebuilder:validation:Minimum=0
 	Guest int32 `json:"guest"`
 	// CPU model: a name such as Skylake-Server, host-model or host-passthrough.
 	// +optional
