@@ -216,7 +216,7 @@ func (r *ruling) beginSave(own *kubevirtv1.VirtualMachineInstance) {
 	h := &r.hibernation
 	h.resume = nil
 	h.status = &kubevirtv1.HibernationStatus{
-		Mode: mode(r.observed), Phase: kubevirtv1.HibernationInitial, StartTimestamp: r.stamp(),
+		Mode: mode(r.observed), Phase: kubevirtv1.HibernationInitial, FirstStartTimestamp: r.stamp(), StartTimestamp: r.stamp(),
 		Evacuation: r.strategy != kubevirtv1.RunStrategyHibernate,
 	}
 	if why := r.unsaveable(own); why != "" {
@@ -454,22 +454,29 @@ func saveRetry(failures int32) time.Duration {
 	return min(backoffBase<<min(max(failures-1, 0), 10), backoffMost)
 }
 
-// warn tells of an attempt that takes too long, once. It goes on.
+// warn tells once of a hibernation that takes too long, with all its attempts. It goes on.
 func (r *ruling) warn() {
 	h := &r.hibernation
 	s, limit := h.status, warningTimeout(r.observed)
-	if s == nil || h.asleep() || s.Phase == kubevirtv1.HibernationFailed || s.StartTimestamp == nil || limit <= 0 || s.Reason == reasonHibernationTimeout {
+	if s == nil || h.asleep() || s.FirstStartTimestamp == nil || limit <= 0 {
 		return
 	}
-	if at := s.StartTimestamp.Add(limit); r.now.Before(at) {
+	if at := s.FirstStartTimestamp.Add(limit); r.now.Before(at) {
 		if h.again.IsZero() || at.Before(h.again) {
 			h.again = at
 		}
 		return
 	}
-	s.Reason = reasonHibernationTimeout
-	s.Message = fmt.Sprintf("the guest is not saved after %v, the warningTimeoutSeconds of hibernateStrategy: it is still tried", limit)
-	h.tell(corev1.EventTypeWarning, reasonHibernationTimeout, "%s", s.Message)
+	message := fmt.Sprintf("the guest is not saved after %v, the warningTimeoutSeconds of hibernateStrategy: it is still tried", limit)
+	if s.Phase == kubevirtv1.HibernationFailed {
+		message = fmt.Sprintf("%s, after %d failures, the last one: %s", message, s.Failures, s.Message)
+	} else {
+		s.Reason, s.Message = reasonHibernationTimeout, message
+	}
+	if !s.TimedOut {
+		s.TimedOut = true
+		h.tell(corev1.EventTypeWarning, reasonHibernationTimeout, "%s", message)
+	}
 }
 
 // direct tells an instance how its guest is to end; empty: it goes on.

@@ -554,6 +554,26 @@ func eventReasons(d decision) (all []string) {
 	return all
 }
 
+// TestFailuresTimeOut: attempts that fail soon are one hibernation, which takes too long.
+func TestFailuresTimeOut(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	told := 0
+	for ; s.now.Before(noon.Add(20 * time.Minute)); s.now = s.now.Add(10 * time.Second) {
+		for range 2 { // an attempt begins, and fails
+			for _, reason := range eventReasons(decide(s.observed)) {
+				if reason == "HibernationTimeout" {
+					told++
+				}
+			}
+			s.step()
+			s.says(metav1.ConditionFalse, "SaveFailed")
+		}
+		if late := s.now.Sub(noon) >= 500*time.Second; late != (told == 1) {
+			t.Fatalf("after %v %d events tell of the time", s.now.Sub(noon), told)
+		}
+	}
+}
+
 // TestWarningTimeout: an attempt that takes too long is told of once, and goes on.
 func TestWarningTimeout(t *testing.T) {
 	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)

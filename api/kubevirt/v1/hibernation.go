@@ -100,6 +100,12 @@ type HibernationStatus struct {
 	// Why the hibernation failed, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// When the first attempt of this hibernation began.
+	// +optional
+	FirstStartTimestamp *metav1.Time `json:"firstStartTimestamp,omitempty"`
+	// Whether its attempts together have taken longer than warningTimeoutSeconds, of which an event told.
+	// +optional
+	TimedOut bool `json:"timedOut,omitempty"`
 	// When this attempt began.
 	// +optional
 	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
