@@ -41,8 +41,10 @@ func started(vm *nodev1.VirtualMachine) bool {
 }
 
 // mayRun: the agent has the VM, in a state in which it may run. States of a newer agent are among
-// them.
-func mayRun(vm *nodev1.VirtualMachine) bool { return vm != nil && !stopped(vm) }
+// them. A VM whose start failed is only created, for as long as its pod is there.
+func mayRun(vm *nodev1.VirtualMachine) bool {
+	return vm != nil && !stopped(vm) && vm.GetStatus().GetState() != nodev1.State_STATE_CREATED
+}
 
 // stopped: the VM has ended.
 func stopped(vm *nodev1.VirtualMachine) bool {

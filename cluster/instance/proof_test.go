@@ -61,6 +61,7 @@ var words = []circumstance{
 	{startsVM, heard(nodev1.State_STATE_STARTING)},
 	{runsVM, heard(running)},
 	{"has it stopped", heard(halted)},
+	{failedStart, heard(nodev1.State_STATE_CREATED)},
 }
 
 const (
@@ -68,6 +69,8 @@ const (
 	awayLong  = "away"
 	startsVM  = "starts it"
 	runsVM    = "runs it"
+	// failedStart is what an agent says of a VM that it could not start, until the pod is gone.
+	failedStart = "could not start it"
 )
 
 // nodeStates are those of Node objects, with the time for which they have been so left out.
@@ -257,7 +260,9 @@ func (c combination) exits() []combination {
 	if c.unbound() {
 		return nil
 	}
-	confirmed.word, confirmed.answer = words[2], promises
+	if confirmed.answer = promises; c.word.name != failedStart {
+		confirmed.word = words[2]
+	}
 	deleted.node, deleted.word, deleted.answer = nodeStates[len(nodeStates)-1], words[1], silence
 	return []combination{confirmed, deleted}
 }
@@ -288,7 +293,9 @@ func combinations() (all []combination) {
 
 // TestWordsOfAgents: an agent's word that a VM may run, in whatever state of it, contradicts its end.
 func TestWordsOfAgents(t *testing.T) {
-	over := map[nodev1.State]bool{nodev1.State_STATE_STOPPED: true, nodev1.State_STATE_CRASHED: true, nodev1.State_STATE_SAVED: true}
+	over := map[nodev1.State]bool{
+		nodev1.State_STATE_STOPPED: true, nodev1.State_STATE_CRASHED: true, nodev1.State_STATE_SAVED: true, nodev1.State_STATE_CREATED: true,
+	}
 	for n := range nodev1.State_name {
 		state := nodev1.State(n)
 		p := newScene().withPod(exited(0, ""), heard(state)).pod

@@ -87,6 +87,7 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "multus", v.testMultus)
 	v.part(t, "guest", v.testGuest)
 	v.part(t, "claims", v.testClaims)
+	v.part(t, "crash loop", v.testCrashLoop)
 	v.part(t, "imports", v.testImports)
 	v.part(t, "live size", v.testLiveSize)
 	v.part(t, "hibernate", v.testHibernate)
