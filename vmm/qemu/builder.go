@@ -31,6 +31,9 @@ type builder struct {
 	// first is what QEMU is told before the guest runs, as no option says it.
 	first []wire.Command
 
+	// mmio counts the virtio devices of a machine without PCI.
+	mmio int
+
 	// plug is set when it isn't a command line that is made.
 	plug *plugging
 }
@@ -68,8 +71,17 @@ func (b *builder) device(field string, o options) {
 	if !b.details.has(driver) {
 		b.faults.Add(field, "QEMU %s at %s has no device %s", b.req.Info.Version, b.req.Info.Binary, driver)
 	}
+	if b.bus.root == "" && strings.HasSuffix(driver, "-"+b.bus.transport) {
+		if b.mmio++; b.mmio == mmioRoom+1 {
+			b.faults.Add(field, "the machine type microvm has room for %d virtio devices, and this is one more: put disks on scsi, or use q35", mmioRoom)
+		}
+	}
 	b.json("-device", o)
 }
+
+// mmioRoom is how many virtio devices microvm has interrupts for: IOAPIC_NUM_PINS
+// (hw/i386/microvm.c), with the second I/O APIC that it has by default.
+const mmioRoom = 24
 
 // keyValues joins what is alternately a key and a value for an option that QEMU
 // takes in no other form. A comma in a value is doubled, which is how QEMU's

@@ -193,6 +193,7 @@ func TestPlanRefuses(t *testing.T) {
 		"microvm's buses":    {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
 		"microvm's boot":     {qemutest.Case{YAML: "machineType: microvm"}, []string{"boot.kernel"}},
 		"microvm's network":  {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
+		"microvm's room":     {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ndisks: [" + strings.Repeat("{path: /a, readOnly: true}, ", 25) + "]"}, []string{"disks[24].bus"}},
 		"IPv6 forward":       {qemutest.Case{YAML: qemutest.Small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
 		"no tap":             {qemutest.Case{YAML: qemutest.Small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
 		"no pod":             {qemutest.Case{YAML: qemutest.Small + "networks: [{pod: {}}]"}, []string{"networks[0].pod"}},

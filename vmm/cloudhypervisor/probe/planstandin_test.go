@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/chtest"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
@@ -239,7 +240,7 @@ func TestStandInBoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range vmtest.Cases() {
+	for _, c := range append(vmtest.Cases(), mostDevices()) {
 		t.Run(c.Name, func(t *testing.T) {
 			ctx, h := standInContext(t), newHost(t, program)
 			p, err := vmtest.Plan(c.Request(t))
@@ -255,6 +256,20 @@ func TestStandInBoots(t *testing.T) {
 		})
 	}
 	t.Run("save and restore", func(t *testing.T) { saveAndRestore(t, newHost(t, program)) })
+}
+
+// mostDevices has as many disks and networks as a VM may have.
+func mostDevices() vmtest.Case {
+	var networks strings.Builder
+	var taps []int
+	for i := range spec.MaxInterfaces {
+		networks.WriteString("- {pod: {binding: bridge, interface: net" + fmt.Sprint(i) + "}}\n")
+		taps = append(taps, i)
+	}
+	return vmtest.Case{
+		Name: "most devices", YAML: vmtest.Small + "disks:" + vmtest.ManyDisks(spec.MaxDisks) + "networks:\n" + networks.String(),
+		Change: func(r *vmm.PlanRequest) { r.Taps = taps },
+	}
 }
 
 // console reads what the guest writes.

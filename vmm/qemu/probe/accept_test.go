@@ -27,38 +27,44 @@ func TestRealQEMUAccepts(t *testing.T) {
 			}
 			t.Run(c.Name, func(t *testing.T) {
 				t.Parallel()
-				ctx := testContext(t)
 				r := c.Request(info)
 				r.User, r.Paused = nil, true
 				if r.Image != nil {
 					r.Image.Manifest.MachineType = oldMachine(t, info)
 				}
-				p, err := q.Plan(r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !slices.Contains(p.Args, "-S") {
-					t.Fatal("a paused machine's command line has no -S")
-				}
-				m := launch(t, p, resources{files: standIns(t, p)})
-				client := m.shim(ctx)
-				var status struct{ Status string }
-				if err := client.Execute(ctx, "query-status", nil, &status); err != nil {
-					t.Fatal(err)
-				}
-				want := "prelaunch"
-				if r.Image != nil {
-					want = "inmigrate"
-				}
-				if status.Status != want {
-					t.Errorf("QEMU is in state %q, want %q", status.Status, want)
-				}
-				if said := m.quit(ctx, client); said != "" {
-					t.Errorf("QEMU complained: %s", said)
-				}
+				accepted(t, q, r)
 			})
 		}
 	})
+}
+
+// accepted has QEMU make the machine, and complain of nothing.
+func accepted(t *testing.T, q *Program, r vmm.PlanRequest) {
+	t.Helper()
+	ctx := testContext(t)
+	p, err := q.Plan(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(p.Args, "-S") {
+		t.Fatal("a paused machine's command line has no -S")
+	}
+	m := launch(t, p, resources{files: standIns(t, p)})
+	client := m.shim(ctx)
+	var status struct{ Status string }
+	if err := client.Execute(ctx, "query-status", nil, &status); err != nil {
+		t.Fatal(err)
+	}
+	want := "prelaunch"
+	if r.Image != nil {
+		want = "inmigrate"
+	}
+	if status.Status != want {
+		t.Errorf("QEMU is in state %q, want %q", status.Status, want)
+	}
+	if said := m.quit(ctx, client); said != "" {
+		t.Errorf("QEMU complained: %s", said)
+	}
 }
 
 // oldMachine is an earlier version of q35, so that restoring shows whether the
