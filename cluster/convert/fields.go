@@ -1,12 +1,14 @@
 package convert
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -209,7 +211,25 @@ func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) s
 		}
 	}
 	out.WriteString(message[done:])
-	return strings.ReplaceAll(out.String(), vmmAdvice, "set the annotation "+contract.AnnotationVMM+": ")
+	said := strings.ReplaceAll(out.String(), vmmAdvice, "set the annotation "+contract.AnnotationVMM+": ")
+	return secretNames(s).Replace(said)
+}
+
+// secretNames names the Secrets of cloud-init, which a node knows by their folders alone (launch/prepare).
+func secretNames(s *kubevirtv1.VirtualMachineInstanceSpec) *strings.Replacer {
+	var pairs []string
+	add := func(folder string, ref *corev1.LocalObjectReference) {
+		if ref != nil {
+			pairs = append(pairs, "the Secret in "+folder+" ", "Secret "+ref.Name+" ")
+		}
+	}
+	for _, v := range s.Volumes {
+		if c := cmp.Or(v.CloudInitNoCloud, v.CloudInitConfigDrive); c != nil {
+			add(UserDataFolder(v.Name), c.UserDataSecretRef)
+			add(NetworkDataFolder(v.Name), c.NetworkDataSecretRef)
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // isSpecField: a specification has such a field.

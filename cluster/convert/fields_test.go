@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -61,6 +62,10 @@ func TestInstanceField(t *testing.T) {
 // only looks like one.
 func TestInInstanceWords(t *testing.T) {
 	s := withDevices(t)
+	secret := func(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+	s.Volumes = append(s.Volumes, kubevirtv1.Volume{Name: "ci", CloudInitConfigDrive: &kubevirtv1.CloudInitSource{
+		UserDataSecretRef: secret("user"), NetworkDataSecretRef: secret("net"),
+	}})
 	for said, want := range map[string]string{
 		"boot.kernel.path: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it": "spec.domain.firmware.kernelBoot.container.kernelPath: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it",
 		"the VMM ended: boot.kernel.initrd: does it fit? memory.size says how much":     "the VMM ended: spec.domain.firmware.kernelBoot.container.initrdPath: does it fit? spec.domain.memory.guest says how much",
@@ -70,6 +75,8 @@ func TestInInstanceWords(t *testing.T) {
 		"out of memory: the kernel killed cpu.max in system.slice at v1.2":              "out of memory: the kernel killed cpu.max in system.slice at v1.2",
 		"error: disks.img, etc. are there":                                              "error: disks.img, etc. are there",
 		"":                                                                              "",
+		"volume ci: network data: the Secret in /var/run/vmlet/disks/ci/networkdata has no key networkdata": "volume ci: network data: Secret net has no key networkdata",
+		"volume ci: user data: the Secret in /var/run/vmlet/disks/ci/userdata has no key userdata":          "volume ci: user data: Secret user has no key userdata",
 	} {
 		if got := InInstanceWords(said, s); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", said, got, want)
