@@ -1,7 +1,6 @@
 package virtualmachines_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,10 +22,6 @@ import (
 
 // faultsPart takes longer than all others: it runs where everything does, and where it is named.
 const faultsPart = "hibernate faults"
-
-func faultsWanted() bool {
-	return strings.Contains(strings.ReplaceAll(flag.Lookup("test.run").Value.String(), "_", " "), faultsPart)
-}
 
 // The VMs that faults happen to: the pod of one mounts the claim for its memory all the time, that
 // of the other has it attached.

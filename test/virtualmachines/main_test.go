@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -71,6 +72,7 @@ func TestVirtualMachines(t *testing.T) {
 	v.part(t, "restarts", v.testRestarts)
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "API away", v.testAPIAway)
+	v.part(t, lostSightPart, v.testLostSight)
 	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
@@ -79,8 +81,11 @@ func TestVirtualMachines(t *testing.T) {
 
 // short are the parts of every day: the others take a quarter of an hour.
 func (v *installed) short(t *testing.T) {
-	if faultsWanted() {
+	if named(faultsPart) {
 		v.part(t, faultsPart, v.testHibernateFaults)
+	}
+	if named(lostSightPart) {
+		v.part(t, lostSightPart, v.testLostSight)
 	}
 	v.part(t, "writes", v.testWrites) // before others write
 	v.part(t, "network", v.testNetwork)
@@ -100,6 +105,11 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
+}
+
+// named: a part that runs where everything does is asked for by its name.
+func named(part string) bool {
+	return strings.Contains(strings.ReplaceAll(flag.Lookup("test.run").Value.String(), "_", " "), part)
 }
 
 // part runs a test, and tells how it looks in the cluster if it fails.
