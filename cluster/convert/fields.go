@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -212,12 +213,19 @@ func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) s
 	}
 	out.WriteString(message[done:])
 	said := strings.ReplaceAll(out.String(), vmmAdvice, "set the annotation "+contract.AnnotationVMM+": ")
-	return secretNames(s).Replace(said)
+	return objectNames(s).Replace(said)
 }
 
-// secretNames names the Secrets of cloud-init, which a node knows by their folders alone (launch/prepare).
-func secretNames(s *kubevirtv1.VirtualMachineInstanceSpec) *strings.Replacer {
+// objectNames names the Secrets of cloud-init, which a node knows by their folders alone (launch/prepare), and
+// the networks of Multus, which it knows by the interfaces that Multus ought to have made (podnet/namespace).
+func objectNames(s *kubevirtv1.VirtualMachineInstanceSpec) *strings.Replacer {
 	var pairs []string
+	for i, n := range s.Networks {
+		if n.Multus != nil {
+			pairs = append(pairs, "there is no interface "+multus.Interface(&s.Networks[i]), "Multus has made none for spec.networks["+strconv.Itoa(i)+
+				"], "+n.Multus.NetworkName+": see whether Multus runs on the node, and the pod's events")
+		}
+	}
 	add := func(folder string, ref *corev1.LocalObjectReference) {
 		if ref != nil {
 			pairs = append(pairs, "the Secret in "+folder+" ", "Secret "+ref.Name+" ")

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/multus"
 )
 
 // withDevices has two disks and two volumes without one.
@@ -66,7 +67,11 @@ func TestInInstanceWords(t *testing.T) {
 	s.Volumes = append(s.Volumes, kubevirtv1.Volume{Name: "ci", CloudInitConfigDrive: &kubevirtv1.CloudInitSource{
 		UserDataSecretRef: secret("user"), NetworkDataSecretRef: secret("net"),
 	}})
+	s.Networks = append(s.Networks, kubevirtv1.Network{Name: "vlan", Multus: &kubevirtv1.MultusNetwork{NetworkName: "default/vlan2013"}})
+	made := multus.Interface(&s.Networks[1])
 	for said, want := range map[string]string{
+		"interface " + made + " of the pod: there is no interface " + made: "interface " + made +
+			" of the pod: Multus has made none for spec.networks[1], default/vlan2013: see whether Multus runs on the node, and the pod's events",
 		"boot.kernel.path: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it": "spec.domain.firmware.kernelBoot.container.kernelPath: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it",
 		"the VMM ended: boot.kernel.initrd: does it fit? memory.size says how much":     "the VMM ended: spec.domain.firmware.kernelBoot.container.initrdPath: does it fit? spec.domain.memory.guest says how much",
 		"disks[1].serial: no\nclock.timezone: /x: not found":                            "spec.domain.devices.disks[1].serial: no\nspec.domain.clock.timezone: /x: not found",
