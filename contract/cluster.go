@@ -35,6 +35,10 @@ const (
 	AttachedFolder = "/var/run/vmlet/attached"
 )
 
+// ExitUnknown is the exit code of a shim that can't say whether its pod's VM runs: another one has it. It
+// is the code that runtimes give a container of whose process they know nothing.
+const ExitUnknown = 255
+
 // SavedPrefix begins the last words of a shim in a pod whose VM was saved; the image's id, a
 // space and its folder follow.
 const SavedPrefix = "saved image "

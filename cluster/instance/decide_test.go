@@ -128,6 +128,14 @@ func lostSight(p *pod) {
 	p.Status.Phase = corev1.PodFailed
 }
 
+// startedAnew has the kubelet have started the container again, as its runtime could not say whether it
+// runs, and that run have ended.
+func startedAnew(p *pod) {
+	exited(1, "another vmlet-shim has this volume")(p)
+	c := &p.Status.ContainerStatuses[0]
+	c.RestartCount, c.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
+}
+
 // unheardFor has the pod's agent have been away for some time.
 func unheardFor(d time.Duration) func(*pod) {
 	return func(p *pod) { p.word = nodes.Word{Silence: d} }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 const (
@@ -16,12 +18,22 @@ const (
 	// reasonUnknown and codeUnknown are containerd's, and the code CRI-O's, for a container whose
 	// process they could not find or ask when they were started again. They set a time, too.
 	reasonUnknown = "Unknown"
-	codeUnknown   = 255
+	codeUnknown   = contract.ExitUnknown
 )
 
 // Container is how a container has ended, by the word of a runtime that saw it end; nil: it may
-// run. The kubelet also writes that a container has terminated where nobody knows.
+// run. The kubelet also writes that a container has terminated where nobody knows. And whatever the
+// pod's restart policy, it starts a container anew of which its runtime doesn't know whether it
+// runs: how the last run ended says nothing of the one before.
 func Container(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if s.RestartCount > 0 && !seen(s.LastTerminationState.Terminated) {
+		return nil
+	}
+	return lastRun(s)
+}
+
+// lastRun is how a container's last run has ended.
+func lastRun(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if t := s.State.Terminated; seen(t) && (s.ContainerID != "" || t.ContainerID != "") {
 		return t
 	}
@@ -44,7 +56,7 @@ func Pod(p *corev1.Pod) bool {
 }
 
 // mayRun of a container in a pod that has ended. One that waited when the pod ended has not run, or
-// ended before.
+// ended before. Of a run before the last one the kubelet forgets in time how it ended.
 func mayRun(s corev1.ContainerStatus) bool {
 	last := s.LastTerminationState.Terminated
 	switch {
@@ -55,5 +67,5 @@ func mayRun(s corev1.ContainerStatus) bool {
 	case s.State.Terminated == nil:
 		return !seen(last)
 	}
-	return Container(&s) == nil
+	return last != nil && !seen(last) || lastRun(&s) == nil
 }

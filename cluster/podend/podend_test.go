@@ -40,6 +40,12 @@ func before(s corev1.ContainerStatus) corev1.ContainerStatus {
 	return s
 }
 
+// after is a container that was started anew after a run that ended so.
+func after(s, last corev1.ContainerStatus) corev1.ContainerStatus {
+	s.RestartCount, s.LastTerminationState = 1, last.State
+	return s
+}
+
 // TestEnded: a container has ended if its runtime saw that, and not if the kubelet or the runtime
 // says that it doesn't know.
 func TestEnded(t *testing.T) {
@@ -66,11 +72,16 @@ func TestEnded(t *testing.T) {
 			s.LastTerminationState = s.State
 			return s
 		}(), false, false},
-		"runs":                              {corev1.ContainerStatus{ContainerID: "1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, false, false},
-		"never started":                     {corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}, false, true},
-		"waits, and has ended before":       {before(exit()), false, true},
-		"waits, and nobody knows of before": {before(exit(lost...)), false, false},
-		"created":                           {corev1.ContainerStatus{ContainerID: "1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}, false, false},
+		"nobody knows of the run before":      {after(exit(), exit(lost...)), false, false},
+		"the runtime doesn't, either":         {after(exit(), exit(code(255))), false, false},
+		"the run before has ended, too":       {after(exit(), exit()), true, true},
+		"the run before was forgotten":        {after(exit(), corev1.ContainerStatus{}), false, true},
+		"the last run is unknown, not before": {after(exit(lost...), exit()), false, false},
+		"runs":                                {corev1.ContainerStatus{ContainerID: "1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, false, false},
+		"never started":                       {corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}, false, true},
+		"waits, and has ended before":         {before(exit()), false, true},
+		"waits, and nobody knows of before":   {before(exit(lost...)), false, false},
+		"created":                             {corev1.ContainerStatus{ContainerID: "1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}, false, false},
 	} {
 		if got := Container(&c.status) != nil; got != c.container {
 			t.Errorf("%s: the container has ended: %v, want %v", name, got, c.container)

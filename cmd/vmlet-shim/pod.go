@@ -155,6 +155,9 @@ func podMain(args []string) int {
 	if err != nil {
 		log.Error("the VM has failed", "error", err)
 		o.lastWords(err.Error())
+		if errors.Is(err, errTaken) {
+			return contract.ExitUnknown
+		}
 		return exitFailed
 	}
 	if words != "" {
@@ -242,6 +245,10 @@ func outcome(exit *shim.Exit, refusal string) (words string, err error) {
 	return "", fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
 }
 
+// errTaken: an earlier run of the container is there still, and its VM may run. The end of this one is
+// not to be taken for the VM's.
+var errTaken = errors.New("another vmlet-shim has this volume")
+
 // takeVolume sees that the volume is one for RAM and this process's alone, and
 // removes what the container's last run has left in it.
 func takeVolume(path string) (release func(), err error) {
@@ -265,7 +272,7 @@ func tidyVolume(dir *os.File) error {
 		return fmt.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", dir.Name())
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s: another vmlet-shim has this volume (%w): a pod has one VM", dir.Name(), err)
+		return fmt.Errorf("%s: %w (%w): a pod has one VM", dir.Name(), errTaken, err)
 	}
 	for _, name := range []string{shim.RAMName, shim.ExitName} {
 		if err := os.Remove(filepath.Join(dir.Name(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
