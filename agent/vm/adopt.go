@@ -247,10 +247,15 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		a.matchSize(matching, m, monitor)
 		cancel()
 	}
-	finding, cancel := context.WithTimeout(a.ctx, statusPatience)
-	m.findWritten(finding, m.Snapshot().GetStatus().GetEffectiveSpec())
-	cancel()
+	ad.findWritten()
 	a.watch(m, l)
+}
+
+// findWritten looks for the disks of a VM that runs, or may.
+func (ad *adoption) findWritten() {
+	ctx, cancel := context.WithTimeout(ad.manager.ctx, statusPatience)
+	defer cancel()
+	ad.m.findWritten(ctx, ad.m.Snapshot().GetStatus().GetEffectiveSpec())
 }
 
 // catchUp fills in what a record does not say of a run that was started just

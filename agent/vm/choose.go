@@ -59,7 +59,7 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 	if err != nil {
 		return err
 	}
-	// Asked again when it is announced; here before its addresses and disks, which the other has, too.
+	// This and its disks are asked again when it is announced; here before its addresses, which the other has, too.
 	if err := l.manager.onlyOne(l.m); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (a *Manager) onlyOne(m *VM) error {
 		if _, own := other.place.(place.OnNode); !own || other == m {
 			continue
 		}
-		if vm := other.Snapshot(); vm.GetId() == id && lifecycle.Live(vm.GetStatus().GetState()) {
+		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {
 			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
 				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/grpc/codes"
@@ -25,18 +26,25 @@ func (a *Manager) disksFree(m *VM, written []place.WrittenDisk) error {
 	}
 	namespace := m.namespace()
 	for _, other := range a.All() {
-		if other == m || other.running() == nil || other.namespace() != "" && other.namespace() != namespace {
+		if other == m || !other.mayRun() || other.namespace() != "" && other.namespace() != namespace {
 			continue
 		}
 		theirs := other.writes()
 		for _, d := range written {
 			if at := slices.IndexFunc(theirs, d.IsFile); at >= 0 {
-				return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs and writes to it: stop that first, or give this one a disk of its own",
+				return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and writes to it: stop that first, or give this one a disk of its own",
 					d.Index, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name)
 			}
 		}
 	}
 	return nil
+}
+
+// mayRun: something of the VM runs, is being started, or does not answer.
+func (m *VM) mayRun() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live != nil || m.lost != nil || lifecycle.Live(m.record.GetStatus().GetState())
 }
 
 // namespace of the VM's pod; empty: it is the node's own.

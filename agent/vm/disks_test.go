@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -113,4 +114,84 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 		t.Fatal(err)
 	}
 	a.mustStart(t, "one")
+}
+
+// TestDiskOfVMThatMayRun: a disk has one writer also while that one is being started or attached the disk, and if
+// its shim does not answer an agent that has come back.
+func TestDiskOfVMThatMayRun(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	disk, free := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "free")
+	for _, path := range []string{disk, free} {
+		if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(name, path string) {
+		t.Helper()
+		s := vmtest.Spec(name)
+		s.Disks = []*specv1.Disk{{Name: "root", Path: path}}
+		if _, err := a.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what, name, holder string) {
+		t.Helper()
+		_, err := a.Manager.Start(t.Context(), name, StartOptions{}, nil)
+		vmtest.WantCode(t, what, err, codes.FailedPrecondition)
+		if err != nil && !strings.Contains(err.Error(), holder) {
+			t.Errorf("%s: error %q does not name %q", what, err, holder)
+		}
+	}
+	create("one", disk)
+	create("early", disk)
+	w.Hooks["launch"] = func() { refused("while the other one is started", "early", `disk "root" of vm one`) }
+	a.mustStart(t, "one")
+	a.end()
+	w.FailStep("process", unix.EMFILE)
+	a = w.start()
+	w.FailStep("process", nil)
+	a.wantState(t, "one", lifecycle.Crashed)
+	create("two", disk)
+	create("three", free)
+	refused("while it is not known whether the other one runs", "two", `disk "root" of vm one`)
+	if _, err := a.Kill(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	a.mustStart(t, "three")
+	w.Hooks["attach"] = func() { refused("while the other one gets it", "two", `disk "late" of vm three`) }
+	attach := &nodev1.AttachRequest{Name: "three", Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: "late", Path: disk}}}
+	if _, _, err := a.Attach(t.Context(), attach); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Detach(t.Context(), "three", "late"); err != nil {
+		t.Fatal(err)
+	}
+	a.mustStart(t, "two")
+}
+
+// TestDisksOfVMsThatStartAtATime: of two VMs that have looked at each other's disks before either was being
+// started, one is refused all the same.
+func TestDisksOfVMsThatStartAtATime(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "two"} {
+		s := vmtest.Spec(name)
+		s.Disks = []*specv1.Disk{{Name: "root", Path: disk}}
+		if _, err := a.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The manifest is made when the disks have been looked at.
+	w.Hooks["manifest"] = func() { a.mustStart(t, "two") }
+	_, err := a.Manager.Start(t.Context(), "one", StartOptions{}, nil)
+	vmtest.WantCode(t, "the second of them", err, codes.FailedPrecondition)
+	if err != nil && !strings.Contains(err.Error(), `disk "root" of vm two`) {
+		t.Errorf("error %q does not name the other one's disk", err)
+	}
+	a.wantState(t, "two", lifecycle.Running)
 }

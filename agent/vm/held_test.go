@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
 	"github.com/vmlet/vmlet/shim"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 )
 
@@ -74,5 +75,14 @@ func TestOneVMWithAnID(t *testing.T) {
 	}
 	if _, err := a.Manager.Start(ctx, "web", StartOptions{}, nil); err != nil {
 		t.Errorf("when the other has ended: %v", err)
+	}
+	a.end()
+	w.FailStep("process", unix.EMFILE)
+	a = w.start()
+	w.FailStep("process", nil)
+	_, err := a.Restore(ctx, RestoreOptions{Directory: dir, Name: "fourth"}, nil)
+	vmtest.WantCode(t, "restore of one that may run", err, codes.FailedPrecondition)
+	if err == nil || !strings.Contains(err.Error(), "which is crashed") {
+		t.Errorf("restore of one that may run: %v", err)
 	}
 }

@@ -98,6 +98,9 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	if err := l.manager.onlyOne(l.m); err != nil {
 		return err
 	}
+	if err := l.manager.disksFree(l.m, l.m.writes()); err != nil {
+		return err
+	}
 	faultpoint.Reach("agent.launch.announced")
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)

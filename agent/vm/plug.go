@@ -233,19 +233,21 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	if err != nil {
 		return err
 	}
-	written := p.m.place.Written(s)
-	if err := p.manager.disksFree(p.m, written); err != nil {
-		return err
-	}
-	if err := p.granting(attachment.Files); err != nil {
-		return err
-	}
-	faultpoint.Reach("agent.attach.planned")
-	if err := p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files); err != nil {
-		return err
-	}
+	// Said before it is asked: of two VMs that get a disk at a time one sees the other.
+	before, written := p.m.writes(), p.m.place.Written(s)
 	p.m.setWritten(written)
-	return nil
+	err = p.manager.disksFree(p.m, written)
+	if err == nil {
+		err = p.granting(attachment.Files)
+	}
+	if err == nil {
+		faultpoint.Reach("agent.attach.planned")
+		err = p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
+	}
+	if err != nil {
+		p.m.setWritten(before)
+	}
+	return err
 }
 
 // request is what a device of this run is planned with.
