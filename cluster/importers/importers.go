@@ -203,8 +203,14 @@ func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *im
 	if p := o.Pod(); p != nil && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 		o.Percent = r.percent(client.ObjectKeyFromObject(o.Claim), p)
 	}
+	if len(o.Pods) > 0 {
+		return nil
+	}
+	if o.Writer, err = writer(ctx, from, o.Claim); err != nil {
+		return err
+	}
 	source := o.Template.Spec.Source
-	if source == nil || source.PVC == nil || len(o.Pods) > 0 {
+	if source == nil || source.PVC == nil {
 		return nil
 	}
 	if o.From, err = get(ctx, from, types.NamespacedName{Namespace: o.Claim.Namespace, Name: source.PVC.Name}, new(corev1.PersistentVolumeClaim)); err != nil || o.From == nil {
@@ -223,6 +229,15 @@ func (r *Reconciler) percent(claim types.NamespacedName, p *corev1.Pod) float64 
 		return -1
 	}
 	return answer.Result
+}
+
+// writer is a VM's pod that may write to a claim; empty: there is none.
+func writer(ctx context.Context, from client.Reader, claim *corev1.PersistentVolumeClaim) (string, error) {
+	var pods corev1.PodList
+	if err := from.List(ctx, &pods, client.InNamespace(claim.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppLauncher}); err != nil {
+		return "", err
+	}
+	return imports.User(pods.Items, claim.Name), nil
 }
 
 // user is a pod that may write to a claim; empty: there is none. All pods are read, as the cache has

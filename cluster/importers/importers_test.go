@@ -294,6 +294,30 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// TestWriter: a claim with which a VM runs is not filled, though it lost its mark, until that has ended.
+func TestWriter(t *testing.T) {
+	vm := containing(new(corev1.Pod), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	vm.Namespace, vm.Name, vm.Labels, vm.Status.Phase = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}, corev1.PodRunning
+	vm.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: root.Name}}}}
+	w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}}, vm)
+	result, err := w.step()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.made > 0 || result.RequeueAfter == 0 {
+		t.Errorf("%d importers were made while a VM writes to the claim, and it is looked at again in %v", w.made, result.RequeueAfter)
+	}
+	if got := w.claim().Annotations[contract.AnnotationImportMessage]; !strings.Contains(got, "pod virt-launcher-web has the claim") {
+		t.Errorf("the claim says %q", got)
+	}
+	if err := w.server.Delete(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.step(); err != nil || w.made != 1 {
+		t.Errorf("when it has ended: %d importers were made, %v", w.made, err)
+	}
+}
+
 // TestRefusedPod: that the pod can't be made is said on the claim, once.
 func TestRefusedPod(t *testing.T) {
 	w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}})

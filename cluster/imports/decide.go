@@ -41,6 +41,8 @@ type Observed struct {
 	// From is the claim that is copied, nil: it is not there. User is the pod that uses it.
 	From *corev1.PersistentVolumeClaim
 	User string
+	// Writer is a VM's pod that may write to the claim itself; empty: there is none.
+	Writer string
 	// Percent is what the pod says of its progress; negative: it doesn't.
 	Percent float64
 }
@@ -157,6 +159,10 @@ func (o *Observed) begin(d Decision, to State) Decision {
 	}
 	if o.Template.Spec.Source == nil {
 		return wait(contract.ImportFailed, "the template has no source any more: name one, or delete the claim to have it made again")
+	}
+	if o.Writer != "" {
+		return wait(contract.ImportPending, fmt.Sprintf("pod %s has the claim, and its VM may write to it: the import would destroy what is there. Stop that VM to have the claim filled, or annotate the claim %s: %q to have it left as it is",
+			o.Writer, contract.AnnotationImportPhase, contract.ImportSucceeded))
 	}
 	if source := o.Template.Spec.Source.PVC; source != nil {
 		switch {

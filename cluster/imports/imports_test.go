@@ -275,6 +275,8 @@ func TestDecide(t *testing.T) {
 		"can't be":               {scene(t, "{source: {upload: {}}, "+sized+"}", "Pending"), "message=dataVolumeTemplates: root: spec.source.upload: Forbidden: this source needs CDI, which this cluster has not: install CDI, or use blank, http, registry or pvc,phase=Failed,"},
 		"no source to copy":      {scene(t, copied, "Pending"), "message=claim golden does not exist, which is copied: make it, or name another, again 15s"},
 		"source in use":          {scene(t, copied, "Pending", golden, func(o *Observed) { o.User = "virt-launcher-a" }), "message=claim golden is used by pod virt-launcher-a and can't be copied meanwhile: stop it, again 15s"},
+		"written by a VM": {scene(t, blank, "Pending", func(o *Observed) { o.Writer = "virt-launcher-a" }),
+			"message=pod virt-launcher-a has the claim, and its VM may write to it: the import would destroy what is there. Stop that VM to have the claim filled, or annotate the claim vmlet.io/import-phase: \"Succeeded\" to have it left as it is, again 15s"},
 		"source not filled": {scene(t, copied, "Pending", golden, func(o *Observed) {
 			o.From.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: "Pending"}
 		}), "message=claim golden is itself being imported, and copied when that is done, again 15s"},

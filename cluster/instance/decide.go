@@ -145,7 +145,7 @@ func (p *pod) overUnheard(now time.Time) bool {
 }
 
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
-// bound to a node, one that another controller made when the instance had ended, and by force
+// bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
 // one whose node is lost.
 func endPod(o *observed) step {
 	p := o.pod
@@ -153,7 +153,7 @@ func endPod(o *observed) step {
 	case p == nil || p.gone:
 	case p.stranded():
 		return step{do: destroy, pod: p}
-	case !p.deleting() && (o.deleting() || !p.bound() && p.terminal() || o.final() && !p.ended()):
+	case !p.deleting() && (o.deleting() || !p.bound() && (p.terminal() || o.refilled()) || o.final() && !p.ended()):
 		return step{do: remove, pod: p}
 	}
 	return step{}

@@ -212,6 +212,19 @@ func (s scene) withClaim(phase string) scene {
 	return s
 }
 
+func (s scene) claimDeleted() scene {
+	s.claims["data"].DeletionTimestamp = &metav1.Time{Time: testTime}
+	return s
+}
+
+// refilling has vmlet fill the claim, and be in a phase of that.
+func (s scene) refilling(phase string) scene {
+	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: "data", Annotations: map[string]string{contract.AnnotationImport: "http://h/d", contract.AnnotationImportPhase: phase},
+	}}
+	return s
+}
+
 func noFinalizer(v *kubevirtv1.VirtualMachineInstance) { v.Finalizers = nil }
 
 func grace(seconds int64) func(*kubevirtv1.VirtualMachineInstance) {
@@ -250,6 +263,10 @@ func TestDecide(t *testing.T) {
 		{"new, no claim, written", newScene().change(onClaim).written(), ""},
 		{"waiting, the claim came", newScene().change(onClaim).written().withClaim(importSucceeded), "create"},
 		{"new, claim being filled", newScene().change(onClaim).withClaim("Running"), "write Pending"},
+		{"new, claim being deleted", newScene().change(onClaim).withClaim(importSucceeded).claimDeleted(), "write Pending"},
+		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
+		{"not bound, claim filled", on(scheduling).change(onClaim).refilling(contract.ImportSucceeded).written(), ""},
+		{"bound, claim being filled again", on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress).written(), ""},
 		{"refused", scene{&observed{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
 		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
 		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},

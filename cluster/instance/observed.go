@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -285,6 +286,9 @@ func (o *observed) waits() *fault {
 		switch {
 		case claim == nil:
 			missing = append(missing, name)
+		case claim.DeletionTimestamp != nil:
+			return &fault{reasonClaimNotFound, "PersistentVolumeClaim " + name + " is being deleted, which " +
+				"ends with the last pod that has it: this VM starts when there is another of that name"}
 		case o.filling[name] != nil:
 			return o.filling[name]
 		}
@@ -294,4 +298,17 @@ func (o *observed) waits() *fault {
 			" in namespace " + o.instance.Namespace + ": create it, or correct the name in spec.volumes"}
 	}
 	return claimInUse(o.instance, o.writers)
+}
+
+// refilled: a claim is being filled of which the pod's VM would take the disk for one that is there: it was
+// deleted and made again before the pod had a node.
+func (o *observed) refilled() bool {
+	return slices.ContainsFunc(claimNames(o.instance), func(name string) bool {
+		claim := o.claims[name]
+		if claim == nil {
+			return false
+		}
+		state := imports.Read(claim)
+		return state != nil && !state.Done()
+	})
 }
