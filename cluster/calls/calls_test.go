@@ -159,3 +159,42 @@ func TestHangs(t *testing.T) {
 		t.Errorf("%d calls of a namespace hang, want %d to %d", hanging, aside, perNode+aside-1)
 	}
 }
+
+// TestOneAtATime: a call that is under way is not made again, however long it takes.
+func TestOneAtATime(t *testing.T) {
+	w := newWorld(t)
+	quick := func(context.Context) (string, error) { return "", nil }
+	hang := func(ctx context.Context) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	w.Make(key("first", "a"), quick)
+	w.told("first/a") // Run has begun
+	w.Make(key("shop", "a"), hang)
+	w.pass(2 * forgetAfter)
+	w.Make(key("shop", "b"), quick) // those that are old are forgotten
+	w.told("shop/b")
+	for range 3 {
+		if a := w.Make(key("shop", "a"), hang); a.Ended || a.Again != 0 {
+			t.Errorf("a call that is under way is answered: %+v", a)
+		}
+	}
+	if n := w.begun(); n != 3 {
+		t.Errorf("%d calls have begun, want 3: one is made twice at once", n)
+	}
+}
+
+// TestOver: when Run has ended no call begins.
+func TestOver(t *testing.T) {
+	begun := 0
+	c := New[string](Options{Now: time.Now, After: func(time.Duration, func()) { begun++ }})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.Make(key("shop", "a"), func(context.Context) (string, error) { return "", nil })
+	if begun > 0 {
+		t.Error("a call has begun")
+	}
+}

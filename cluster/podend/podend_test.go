@@ -54,19 +54,20 @@ func TestEnded(t *testing.T) {
 		status         corev1.ContainerStatus
 		container, pod bool
 	}{
-		"failed":                    {exit(), true, true},
-		"shut down":                 {exit(code(0), reason("Completed")), true, true},
-		"killed":                    {exit(code(137)), true, true},
-		"out of memory":             {exit(code(137), reason("OOMKilled")), true, true},
-		"could not be started":      {exit(code(128), reason("StartError")), true, true},
-		"known by the state's id":   {exit(func(s *corev1.ContainerStatus) { s.ContainerID = "" }), true, true},
-		"the kubelet doesn't know":  {exit(lost...), false, false},
-		"the same with a time":      {exit(reason("ContainerStatusUnknown")), false, false},
-		"no time":                   {exit(finished(metav1.Time{})), false, false},
-		"the runtime's time is 0":   {exit(finished(metav1.Unix(0, 0))), false, false},
-		"containerd doesn't know":   {exit(code(255), reason("Unknown")), false, false},
-		"CRI-O doesn't know":        {exit(code(255)), false, false},
-		"no container, none before": {exit(append(lost, unidentified)...), false, true},
+		"failed":                         {exit(), true, true},
+		"shut down":                      {exit(code(0), reason("Completed")), true, true},
+		"killed":                         {exit(code(137)), true, true},
+		"out of memory":                  {exit(code(137), reason("OOMKilled")), true, true},
+		"could not be started":           {exit(code(128), reason("StartError")), true, true},
+		"known by the state's id":        {exit(func(s *corev1.ContainerStatus) { s.ContainerID = "" }), true, true},
+		"the kubelet doesn't know":       {exit(lost...), false, false},
+		"the same with a time":           {exit(reason("ContainerStatusUnknown")), false, false},
+		"no time":                        {exit(finished(metav1.Time{})), false, false},
+		"the runtime's time is 0":        {exit(finished(metav1.Unix(0, 0))), false, false},
+		"containerd doesn't know":        {exit(code(255), reason("Unknown")), false, false},
+		"containerd doesn't, other code": {exit(code(137), reason("Unknown")), false, false},
+		"CRI-O doesn't know":             {exit(code(255)), false, false},
+		"no container, none before":      {exit(append(lost, unidentified)...), false, true},
 		"no container, though one ran": {func() corev1.ContainerStatus {
 			s := exit(append(lost, unidentified)...)
 			s.LastTerminationState = s.State
@@ -92,6 +93,25 @@ func TestEnded(t *testing.T) {
 		}
 		if p.Status.Phase = corev1.PodRunning; Pod(p) {
 			t.Errorf("%s: a pod that runs has ended", name)
+		}
+	}
+}
+
+// TestAllContainers: a pod has ended when all kinds of its containers have, and its phase says so.
+func TestAllContainers(t *testing.T) {
+	runs := []corev1.ContainerStatus{{ContainerID: "1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for name, s := range map[string]corev1.PodStatus{
+		"container":           {ContainerStatuses: runs},
+		"init container":      {InitContainerStatuses: runs},
+		"ephemeral container": {EphemeralContainerStatuses: runs},
+	} {
+		if s.Phase = corev1.PodSucceeded; Pod(&corev1.Pod{Status: s}) {
+			t.Errorf("a pod has ended whose %s runs", name)
+		}
+	}
+	for phase, want := range map[corev1.PodPhase]bool{"": false, corev1.PodPending: false, corev1.PodRunning: false, corev1.PodUnknown: false, corev1.PodSucceeded: true, corev1.PodFailed: true} {
+		if got := Pod(&corev1.Pod{Status: corev1.PodStatus{Phase: phase}}); got != want {
+			t.Errorf("a pod in phase %q has ended: %v, want %v", phase, got, want)
 		}
 	}
 }

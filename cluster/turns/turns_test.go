@@ -99,3 +99,15 @@ func TestFree(t *testing.T) {
 		t.Errorf("%d before the next one, want 1", got)
 	}
 }
+
+// TestOwnQueue: what a namespace has on another node, and what takes no place, is no turn of it on this one;
+// and a call that waits no more never begins.
+func TestOwnQueue(t *testing.T) {
+	w := newWorld(1, 1)
+	w.add("n/x/1", "other/a/1", "n/a/free")
+	w.expect(t, "at first", "n/x/1", "other/a/1", "n/a/free")
+	w.add("n/left/1", "n/a/1", "n/b/1")
+	w.Remove(w.byName["n/left/1"])
+	w.Remove(w.byName["n/x/1"])
+	w.expect(t, "the one that came first", "n/a/1")
+}
