@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // diskOn gives an instance a disk on a claim, as changes have it.
@@ -34,6 +35,10 @@ func readOnlyClaim(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) { v.PersistentVolum
 func cdrom(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
 	d.Disk, d.CDROM = nil, new(kubevirtv1.CDROMTarget)
 }
+func lun(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
+	d.Disk, d.LUN = nil, new(kubevirtv1.LUNTarget)
+}
+func noTarget(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Disk = nil }
 func dataVolume(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) {
 	v.DataVolume, v.PersistentVolumeClaim = &kubevirtv1.DataVolumeSource{Name: v.PersistentVolumeClaim.ClaimName}, nil
 }
@@ -76,6 +81,7 @@ func TestClaimInUse(t *testing.T) {
 		"nobody else's":                           {diskOn("a"), another(earlier, diskOn("b")), true, false},
 		"it has a pod, and is younger":            {diskOn("a"), another(later, diskOn("a")), true, true},
 		"a DataVolume's claim":                    {diskOn("a", dataVolume), another(later, diskOn("a")), true, true},
+		"a LUN":                                   {diskOn("a", lun), another(later, diskOn("a", noTarget)), true, true},
 		"it is read by the other, a disk":         {diskOn("a"), another(earlier, diskOn("a", readOnlyDisk)), true, false},
 		"it is read by the other, a claim":        {diskOn("a"), another(earlier, diskOn("a", readOnlyClaim)), true, false},
 		"it is read by the other, a CD-ROM":       {diskOn("a"), another(earlier, diskOn("a", cdrom)), true, false},
@@ -134,6 +140,24 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 			t.Fatalf("%d instances wait for each other", len(all))
 		}
 		all = slices.Delete(all, free, free+1)
+	}
+}
+
+// TestPodClaims: the pod of a VM writes to its claims, but for those that it mounts read-only; others' pods are
+// no VMs'.
+func TestPodClaims(t *testing.T) {
+	p := newScene().withPod().pod.Pod
+	for name, readOnly := range map[string]bool{"written": false, "read": true} {
+		v := corev1.Volume{Name: name}
+		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+	}
+	if got := podClaims(p); !slices.Equal(got, []string{"written"}) {
+		t.Errorf("a VM's pod writes to %q, want the claim that it does not mount read-only", got)
+	}
+	delete(p.Labels, contract.LabelApp)
+	if got := podClaims(p); len(got) > 0 {
+		t.Errorf("a pod that is no VM's writes to %q", got)
 	}
 }
 
@@ -261,5 +285,53 @@ func TestOneClaimAtATime(t *testing.T) {
 	done()
 	if _, alone := l.begin("shop", []string{"b", "a"}); !alone {
 		t.Error("the claims were not given back")
+	}
+}
+
+// TestClaimOfAVanishedPod: a VM writes whose status names a pod that is not there, until it has ended; one that has
+// ended is in nobody's way.
+func TestClaimOfAVanishedPod(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addClaim("shared")
+	w.addInstance(diskOn("shared"))
+	r := w.writesTo(w.controller())
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.removePods()
+	w.addOther()
+	older, err := get(t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
+	w.must(err)
+	older.CreationTimestamp = metav1.NewTime(w.instance().CreationTimestamp.Add(-time.Minute))
+	w.must(w.server.Update(t.Context(), older))
+	w.wantHeld(r, "claim shared is in use by VM web")
+	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+	if !w.told(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
+		t.Fatalf("phase %s when the guest has ended", w.phase())
+	}
+	if c, started := w.other(r); !started || c != nil {
+		t.Errorf("when that has ended: started %v, condition %+v", started, c)
+	}
+}
+
+// TestPodsAreMadeAlone: while a pod is made no other is made with one of its claims.
+func TestPodsAreMadeAlone(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addClaim("shared")
+	w.addOther()
+	r := w.writesTo(w.controller())
+	done, _ := r.creating.begin(namespace, []string{"shared"})
+	w.wantHeld(r, "another VM with a claim of this one's is being started")
+	done()
+	bare, asked := r.Pod, false
+	r.Pod = func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
+		asked = true
+		if _, alone := r.creating.begin(namespace, []string{"shared"}); alone {
+			t.Error("while its pod is made its claim is anybody's")
+		}
+		return bare(vmi, claims)
+	}
+	if c, started := w.other(r); !asked || !started || c != nil {
+		t.Errorf("when nobody else is started: started %v, condition %+v", started, c)
 	}
 }

@@ -205,7 +205,7 @@ func TestSaved(t *testing.T) {
 	w.Start(vmOf("a"), request("node-a", "b")) // it has one
 	w.ends <- nil
 	c := w.until("a", ended)
-	if c.Err != nil || c.Result.GetImageId() != imageID || c.Result.GetImageBytes() != 7 || !reflect.DeepEqual(c.Request, r) || c.At != time.Unix(1, 0) {
+	if c.Err != nil || c.Result.GetImageId() != imageID || c.Result.GetImageBytes() != 7 || !reflect.DeepEqual(c.Request, r) || c.At != time.Unix(1, 0) || c.Unsure {
 		t.Errorf("it ended as %+v", c)
 	}
 	r = Request{Pod: "b", UID: "uid-b", Node: "node-a", Directory: "b", Attachment: "uid-x"}
@@ -442,6 +442,19 @@ func TestCutOff(t *testing.T) {
 	w.Cancel(vmOf("b"))
 	if _, has := w.Look(vmOf("b")); has {
 		t.Error("it is not forgotten when nobody needs it any more")
+	}
+}
+
+// TestCutOffCodes: an agent that did not say how a save ended may have done it; one that refused it did not.
+func TestCutOffCodes(t *testing.T) {
+	open := []codes.Code{codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unknown}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		if got, want := cutOff(status.Error(code, "")), slices.Contains(open, code); got != want {
+			t.Errorf("%v: cut off %v, want %v", code, got, want)
+		}
+	}
+	if !cutOff(errors.New("no status")) {
+		t.Error("an error without a code says how the save ended")
 	}
 }
 

@@ -1,0 +1,73 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmlet/vmlet/cluster/calls"
+)
+
+// answering are agents that answer so, by their nodes, whether a VM has ended.
+type answering struct {
+	Agents
+	by map[string]error
+}
+
+func (a answering) ConfirmEnded(_ context.Context, node string, _ types.UID) error { return a.by[node] }
+
+// TestAnswers: only an answer without an error is a promise, and only a refusal says that the VM runs. A node that
+// was not asked has said nothing.
+func TestAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		err              error
+		promised, denied bool
+		failures         int
+		again            time.Duration
+	}{
+		"promises":         {nil, true, false, 0, 0},
+		"denies":           {status.Error(codes.FailedPrecondition, "process 7"), false, true, 0, confirmAgain},
+		"does not know":    {status.Error(codes.Unavailable, "not looked yet"), false, false, 1, 0},
+		"is older":         {status.Error(codes.Unimplemented, "unknown method"), false, false, 1, 0},
+		"can't be reached": {errors.New("no agent"), false, false, 1, 0},
+	} {
+		for _, stray := range []bool{false, true} {
+			p := newScene().withPod(runsSince(time.Minute), ending, heard()).pod
+			asked := &p.host
+			if stray {
+				asked = &host{name: "node-a"}
+				p = newScene().withPod(gone).pod
+				p.hosts = []*host{asked}
+			}
+			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}}
+			round.confirm(p)
+			if !p.confirming || !asked.asked || asked.promised != c.promised || asked.denied != c.denied {
+				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.asked, asked.promised, asked.denied)
+			}
+			if got := p.ended(); got != c.promised {
+				t.Errorf("an agent that %s: ended %v", name, got)
+			}
+			if n := len(round.failures); n != c.failures {
+				t.Errorf("an agent that %s: %d errors, want %d", name, n, c.failures)
+			}
+			if !stray && round.again != c.again {
+				t.Errorf("an agent that %s: it is asked again in %v, want %v", name, round.again, c.again)
+			}
+		}
+	}
+	p := newScene().withPod(gone).pod
+	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
+	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}}
+	p.hosts = []*host{{name: "node-a"}}
+	r.confirm(p)
+	asks.end(t.Context())
+	p.hosts = []*host{{name: "node-a"}, {name: "came-later"}}
+	if r.confirm(p); !p.hosts[0].promised || p.hosts[1].asked || p.ended() {
+		t.Errorf("a node that was not asked: %+v, ended %v", p.hosts[1], p.ended())
+	}
+}
