@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,7 +86,8 @@ func listen(name, address string, handler http.Handler, logger *slog.Logger) (*s
 		return nil, fmt.Errorf("configuration: endpoints.%s.address: %w%s", name, err, remedy)
 	}
 	return &server{
-		name: name, listener: netutil.LimitListener(l, maxConnections),
+		// The kubelet's probes come like anybody else: nobody may keep them waiting.
+		name: name, listener: Strangers(l, maxConnections),
 		http: &http.Server{
 			Handler:           recovered(handler, logger),
 			ReadHeaderTimeout: headerPatience, ReadTimeout: readPatience, WriteTimeout: writePatience, IdleTimeout: idlePatience,

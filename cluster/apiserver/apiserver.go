@@ -99,7 +99,12 @@ func webhooks(handlers map[string]http.Handler, keys func(context.Context) (webh
 	for path, handler := range handlers {
 		mux.Handle(path, handler)
 	}
-	return webhookpath.Guard(admission.Gate(mux), keys)
+	gate := admission.Gate(mux)
+	return webhookpath.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Reviews that wait for each other are connections of the API server's: no stranger's take their place.
+		endpoints.Known(r.Context())
+		gate.ServeHTTP(w, r)
+	}), keys)
 }
 
 func newKeeper(o Options, api rest.Interface) *certificate.Keeper {

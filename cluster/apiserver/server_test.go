@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,6 +165,38 @@ func TestStrangersConnections(t *testing.T) {
 	if code, _ := post(t, address, paths(admission.PathEviction)); code != http.StatusOK {
 		t.Errorf("the API server is answered %d beside strangers, want 200", code)
 	}
+}
+
+// TestReviewsKeepTheirConnections: however many reviews the API server waits for, none is cut off as a
+// stranger's would be.
+func TestReviewsKeepTheirConnections(t *testing.T) {
+	const reviews = maxStrangers + 8
+	_, c, paths := hooks(t)
+	entered, leave := make(chan struct{}, reviews), make(chan struct{})
+	h := webhooks(map[string]http.Handler{admission.PathMutateMachine: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		select {
+		case <-leave:
+		case <-r.Context().Done():
+		}
+	})}, func(ctx context.Context) (webhookpath.Keys, error) { return webhookpath.Read(ctx, c, "vmlet") })
+	address := running(t, h)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	client := &http.Client{Transport: transport, Timeout: testPatience}
+	var all sync.WaitGroup
+	for range reviews {
+		all.Go(func() {
+			r, err := client.Post("https://"+address+paths(admission.PathMutateMachine), "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Body.Close()
+		})
+		<-entered
+	}
+	close(leave)
+	all.Wait()
 }
 
 // inUse is the heap with nothing left to be collected.
