@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/certificates"
 	"github.com/vmlet/vmlet/cluster/installation"
@@ -35,7 +36,7 @@ func cacheOptions(namespace string) cache.Options {
 	}
 	return cache.Options{
 		// Who owns which field of an object is half of its size, and nobody reads it.
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: leanUntyped,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Transform: leanPod, Namespaces: map[string]cache.Config{
 				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
@@ -43,6 +44,8 @@ func cacheOptions(namespace string) cache.Options {
 			&corev1.PersistentVolumeClaim{}:               {Transform: leanClaim},
 			&kubevirtv1.VirtualMachine{}:                  {Transform: leanMachine},
 			&kubevirtv1.VirtualMachineInstance{}:          {Transform: leanMachine},
+			&instancetypev1.VirtualMachineInstancetype{}:  {Transform: leanType},
+			&instancetypev1.VirtualMachinePreference{}:    {Transform: leanType},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
 			&appsv1.ControllerRevision{}:                  {Label: labels.NewSelector().Add(*ofTypes)},
 			&appsv1.Deployment{}:                          {Namespaces: here},
@@ -57,9 +60,13 @@ func cacheOptions(namespace string) cache.Options {
 }
 
 // clientOptions have the client read objects without types from the cache, too: DataVolumes, which
-// are followed. What is read of other such kinds is read live.
+// are followed. What is read of other such kinds is read live, and so are instancetypes and preferences:
+// a VM reads them once, and whoever makes them may make large ones.
 func clientOptions() client.Options {
-	return client.Options{Cache: &client.CacheOptions{Unstructured: true}}
+	return client.Options{Cache: &client.CacheOptions{Unstructured: true, DisableFor: []client.Object{
+		&instancetypev1.VirtualMachineInstancetype{}, &instancetypev1.VirtualMachineClusterInstancetype{},
+		&instancetypev1.VirtualMachinePreference{}, &instancetypev1.VirtualMachineClusterPreference{},
+	}}}
 }
 
 // namesAndLabels leaves of a definition what is read: clusters have hundreds, and kubectl apply

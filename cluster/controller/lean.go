@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmlet/vmlet/cluster/multus"
@@ -15,12 +17,14 @@ import (
 
 // Bounds on what the cache keeps of an object that anybody may make, in bytes or in number.
 const (
-	maxValue      = 16 << 10 // of an annotation
-	maxLabels     = 32 << 10 // of all labels
+	maxValue      = 16 << 10 // of all annotations
+	maxLabels     = 16 << 10 // of all labels
+	maxFinalizers = 4 << 10  // of all finalizers
 	maxOwners     = 16
-	maxText       = 1 << 10 // of an image's name
-	maxContainers = 600     // a VM of 256 container disks has 258
-	maxVolumes    = 1200
+	maxText       = 512 // of an image's name, an owner or a condition; names of images have 456 at most
+	maxContainers = 300 // a VM of 256 container disks has 258
+	maxVolumes    = 300 // which are claims
+	maxConditions = 16
 )
 
 // leanPod leaves of a pod what controllers read. Whoever may make pods may make large ones. What is
@@ -31,9 +35,6 @@ func leanPod(o any) (any, error) {
 		return o, nil
 	}
 	leanMetadata(p)
-	if len(p.OwnerReferences) > maxOwners {
-		p.OwnerReferences = slices.DeleteFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Controller == nil || !*r.Controller })
-	}
 	s := p.Spec
 	p.Spec = corev1.PodSpec{
 		NodeName: s.NodeName, Volumes: leanVolumes(s.Volumes),
@@ -76,8 +77,8 @@ func sizes(l corev1.ResourceList) corev1.ResourceList {
 
 // leanVolumes leaves the claims.
 func leanVolumes(all []corev1.Volume) (lean []corev1.Volume) {
-	for _, v := range all[:min(len(all), maxVolumes)] {
-		if claim := v.PersistentVolumeClaim; claim != nil {
+	for _, v := range all {
+		if claim := v.PersistentVolumeClaim; claim != nil && len(lean) < maxVolumes {
 			l := corev1.Volume{Name: v.Name}
 			l.PersistentVolumeClaim = claim.DeepCopy()
 			lean = append(lean, l)
@@ -86,10 +87,56 @@ func leanVolumes(all []corev1.Volume) (lean []corev1.Volume) {
 	return lean
 }
 
-// leanClaim leaves of a claim's metadata what controllers read.
+// leanClaim leaves of a claim what controllers read.
 func leanClaim(o any) (any, error) {
-	if c, is := o.(*corev1.PersistentVolumeClaim); is {
-		leanMetadata(c)
+	c, is := o.(*corev1.PersistentVolumeClaim)
+	if !is {
+		return o, nil
+	}
+	leanMetadata(c)
+	s := c.Spec
+	c.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: s.VolumeName, VolumeMode: s.VolumeMode, StorageClassName: s.StorageClassName}
+	for _, mode := range s.AccessModes {
+		if !slices.Contains(c.Spec.AccessModes, mode) {
+			c.Spec.AccessModes = append(c.Spec.AccessModes, mode)
+		}
+	}
+	if size, has := s.Resources.Requests[corev1.ResourceStorage]; has {
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: size}
+	}
+	return c, nil
+}
+
+// leanUntyped leaves of a DataVolume what controllers read, and of all else who owns which field.
+func leanUntyped(o any) (any, error) {
+	u, is := o.(*unstructured.Unstructured)
+	if !is || u.GetKind() != "DataVolume" {
+		return cache.TransformStripManagedFields()(o)
+	}
+	leanMetadata(u)
+	var conditions []any
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range all[:min(len(all), maxConditions)] {
+		fields, _ := c.(map[string]any)
+		lean := make(map[string]any)
+		for _, key := range []string{"type", "status", "reason", "message"} {
+			text, _ := fields[key].(string)
+			lean[key] = clip(text)
+		}
+		conditions = append(conditions, lean)
+	}
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	delete(u.Object, "spec")
+	u.Object["status"] = map[string]any{"phase": clip(phase), "conditions": conditions}
+	return u, nil
+}
+
+// leanType leaves the name of an instancetype or a preference, of which metadata alone is cached.
+func leanType(o any) (any, error) {
+	if m, is := o.(client.Object); is {
+		m.SetManagedFields(nil)
+		m.SetAnnotations(nil)
+		m.SetLabels(nil)
 	}
 	return o, nil
 }
@@ -106,8 +153,8 @@ func leanMachine(o any) (any, error) {
 	return o, nil
 }
 
-// leanMetadata bounds what is kept of labels, and keeps of annotations those that are read. Finalizers
-// stay: a patch replaces all of them.
+// leanMetadata bounds what is kept of labels, owners and finalizers, and keeps of annotations those that are
+// read. A patch replaces all finalizers: of a pod that has more of them than the bound all go at its end.
 func leanMetadata(o client.Object) {
 	o.SetManagedFields(nil)
 	o.SetAnnotations(ours(o.GetAnnotations()))
@@ -118,6 +165,14 @@ func leanMetadata(o client.Object) {
 	if size > maxLabels {
 		o.SetLabels(ours(o.GetLabels()))
 	}
+	if finalizers := o.GetFinalizers(); len(strings.Join(finalizers, "")) > maxFinalizers {
+		o.SetFinalizers(slices.DeleteFunc(finalizers, func(f string) bool { return f != contract.FinalizerPod }))
+	}
+	owners := o.GetOwnerReferences()
+	many := len(owners) > maxOwners
+	o.SetOwnerReferences(slices.DeleteFunc(owners, func(r metav1.OwnerReference) bool {
+		return len(r.APIVersion+r.Kind+r.Name)+len(r.UID) > maxText || many && (r.Controller == nil || !*r.Controller)
+	}))
 }
 
 // ours are the labels or annotations that vmlet, KubeVirt and CDI name, and the answer of Multus.

@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/multus"
@@ -41,6 +44,29 @@ func TestLeanSizes(t *testing.T) {
 		}),
 		"affinity": pod(func(p *corev1.Pod) { p.Spec.NodeSelector = many }),
 		"owners":   pod(func(p *corev1.Pod) { p.OwnerReferences = make([]metav1.OwnerReference, 9999) }),
+		"an owner": pod(func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Name: long, Controller: new(true)}}
+		}),
+		"finalizers": pod(func(p *corev1.Pod) {
+			for i := range 9999 {
+				p.Finalizers = append(p.Finalizers, fmt.Sprint("example.com/", i))
+			}
+		}),
+		"containers": pod(func(p *corev1.Pod) {
+			p.Spec.Containers = slices.Repeat([]corev1.Container{{Name: strings.Repeat("x", 63), Image: strings.Repeat("x", 50)}}, 9999)
+		}),
+		"claims of a pod": pod(func(p *corev1.Pod) {
+			of := corev1.PersistentVolumeClaimVolumeSource{ClaimName: strings.Repeat("x", 63)}
+			p.Spec.Volumes = slices.Repeat([]corev1.Volume{{Name: strings.Repeat("x", 63), VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &of}}}, 9999)
+		}),
+		"selector":        &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{MatchLabels: many}}},
+		"modes":           &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{AccessModes: slices.Repeat([]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, 9999)}},
+		"source":          &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Name: long}}},
+		"an instancetype": &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"note": long}, Labels: many}},
+		"a DataVolume": &unstructured.Unstructured{Object: map[string]any{
+			"kind": "DataVolume", "metadata": map[string]any{"annotations": map[string]any{"note": long}}, "spec": map[string]any{"source": long},
+			"status": map[string]any{"phase": long, "more": long, "conditions": slices.Repeat([]any{map[string]any{"type": "Running", "message": long}}, 99)},
+		}},
 		"volumes": pod(func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{VolumeAttributes: many}}}}
 		}),
@@ -48,8 +74,13 @@ func TestLeanSizes(t *testing.T) {
 		"fields":  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{ManagedFields: make([]metav1.ManagedFieldsEntry, 9999)}},
 	} {
 		lean := leanPod
-		if _, is := o.(*corev1.PersistentVolumeClaim); is {
+		switch o.(type) {
+		case *corev1.PersistentVolumeClaim:
 			lean = leanClaim
+		case *metav1.PartialObjectMetadata:
+			lean = leanType
+		case *unstructured.Unstructured:
+			lean = leanUntyped
 		}
 		kept, err := lean(o)
 		if err != nil {
@@ -90,6 +121,59 @@ func TestLeanKeeps(t *testing.T) {
 	p.Spec.Containers[0].Env, p.Spec.Tolerations = []corev1.EnvVar{{Name: "A"}}, []corev1.Toleration{{Key: "a"}}
 	if kept, err := leanPod(p); err != nil || !reflect.DeepEqual(kept, want) {
 		t.Errorf("kept %+v, want %+v; %v", kept, want, err)
+	}
+}
+
+// TestLeanClaimKeeps: what controllers read of a claim is kept.
+func TestLeanClaimKeeps(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "disk", UID: "uid", Annotations: map[string]string{contract.AnnotationImport: "{}"}, OwnerReferences: []metav1.OwnerReference{{Name: "web", Controller: new(true)}}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadWriteOnce}, VolumeName: "volume", StorageClassName: new("fast"), VolumeMode: new(corev1.PersistentVolumeBlock),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}},
+	}
+	want := claim.DeepCopy()
+	claim.Annotations["note"], claim.Spec.Selector = "a", &metav1.LabelSelector{}
+	if kept, err := leanClaim(claim); err != nil || !reflect.DeepEqual(kept, want) {
+		t.Errorf("kept %+v, want %+v; %v", kept, want, err)
+	}
+}
+
+// TestLeanDataVolumeKeeps: what a VM goes by of a DataVolume is kept; of other objects all but who owns which field.
+func TestLeanDataVolumeKeeps(t *testing.T) {
+	object := func(kind string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": kind, "spec": map[string]any{"source": "a"},
+			"metadata": map[string]any{"name": "disk", "ownerReferences": []any{map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": "uid", "controller": true}}},
+			"status":   map[string]any{"phase": "Failed", "conditions": []any{map[string]any{"type": "Running", "status": "False", "reason": "Error", "message": "gone"}}},
+		}}
+	}
+	volume, want := object("DataVolume"), object("DataVolume")
+	unstructured.RemoveNestedField(want.Object, "spec")
+	want.SetAnnotations(map[string]string{})
+	if _, err := leanUntyped(volume); err != nil || !reflect.DeepEqual(volume, want) {
+		t.Errorf("kept %v, want %v; %v", volume, want, err)
+	}
+	other := object("Other")
+	if _, err := leanUntyped(other); err != nil || !reflect.DeepEqual(other, object("Other")) {
+		t.Errorf("kept of another object %v; %v", other, err)
+	}
+}
+
+// TestTypesAreReadLive: instancetypes and preferences may be large, and only their names are cached.
+func TestTypesAreReadLive(t *testing.T) {
+	live := make(map[string]bool)
+	for _, o := range clientOptions().Cache.DisableFor {
+		live[typeOf(o)] = true
+	}
+	for _, kind := range []string{
+		instancetypev1.KindInstancetype, instancetypev1.KindClusterInstancetype, instancetypev1.KindPreference, instancetypev1.KindClusterPreference,
+	} {
+		if !live[kind] {
+			t.Errorf("the client reads each %s from a cache", kind)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -79,7 +80,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, used <-chan type
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
 	for kind, object := range typeKinds() {
-		b = b.Watches(object, r.waiting(kind))
+		b = b.Watches(object, r.waiting(kind), builder.OnlyMetadata)
 	}
 	if r.DataVolumes {
 		u := &unstructured.Unstructured{}

@@ -118,7 +118,7 @@ func wantedTypes(vm *kubevirtv1.VirtualMachine) (all []string) {
 	return all
 }
 
-// typeKinds are watched: a VM may wait for one of them to be made.
+// typeKinds are watched, by their names alone: a VM may wait for one of them to be made.
 func typeKinds() map[string]client.Object {
 	return map[string]client.Object{
 		instancetypev1.KindInstancetype:        &instancetypev1.VirtualMachineInstancetype{},

@@ -17,6 +17,10 @@ import (
 	"github.com/vmlet/vmlet/cluster/instancetype"
 )
 
+// maxKept is how large an instancetype or preference may be, in bytes: each VM keeps one of its own, also where
+// many small VMs name a large one.
+const maxKept = 64 << 10
+
 // Found is what a VM names.
 type Found struct {
 	instancetype.Types
@@ -108,6 +112,9 @@ func (f *Found) live(ctx context.Context, from client.Reader, vm *kubevirtv1.Vir
 	revision, err := instancetype.NewRevision(vm, kind, meta, spec)
 	if err != nil {
 		return "", nil, fmt.Errorf("keep %s %s: %w", kind, key, err)
+	}
+	if n := len(revision.Data.Raw); n > maxKept {
+		return "", field.Invalid(r.Path().Child("name"), r.Matcher.Name, fmt.Sprintf("%s %s has %d bytes, and a VM keeps %d at most: make it smaller", kind, r.Matcher.Name, n, maxKept)), nil
 	}
 	switch spec := spec.(type) {
 	case *instancetypev1.VirtualMachineInstancetypeSpec:

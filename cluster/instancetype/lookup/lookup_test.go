@@ -201,3 +201,29 @@ func TestInferOfNoVolume(t *testing.T) {
 		t.Error("the matcher is taken away")
 	}
 }
+
+// TestLargeTypes: an instancetype of which each VM would keep a large copy is refused by its name; what a VM
+// has begun with is read.
+func TestLargeTypes(t *testing.T) {
+	const of = "{apiVersion: instancetype.kubevirt.io/v1, kind: VirtualMachineInstancetype, metadata: {name: %s, namespace: ns, uid: u}, spec: {cpu: {guest: 1}, memory: {guest: 1Gi}, annotations: {a: %s}}}"
+	const revision = "{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: kept, namespace: ns}, data: {kind: VirtualMachineInstancetype, spec: {cpu: {guest: 1}, annotations: {a: %s}}}}"
+	long := strings.Repeat("x", maxKept)
+	server := serverOf(t, fmt.Sprintf(of, "large", long), fmt.Sprintf(of, "small", long[:maxKept-1000]), fmt.Sprintf(revision, long))
+	for name, want := range map[string]string{
+		"{instancetype: {name: large, kind: VirtualMachineInstancetype}}":                     "make it smaller",
+		"{instancetype: {name: small, kind: VirtualMachineInstancetype}}":                     "",
+		"{instancetype: {name: large, kind: VirtualMachineInstancetype, revisionName: kept}}": "",
+	} {
+		found, err := Types(t.Context(), server, vmOf(t, name, "{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(found.Faults) > 0 {
+			got = found.Faults.ToAggregate().Error()
+		}
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %.200q, want %q in it", name, got, want)
+		}
+	}
+}
