@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
@@ -129,15 +131,34 @@ func (o Options) serve(ctx context.Context, api dynamic.Interface) (wait func(),
 	pages := debug.Pages{Catalog: o.Catalog, Look: Evaluator(o.Catalog, reader), Facts: func(ctx context.Context) (facts.Facts, error) {
 		return facts.Gather(ctx, reader, o.Namespace, o.Configuration)
 	}}
+	all, err := o.metrics()
+	if err != nil {
+		return func() {}, err
+	}
 	servers, err := endpoints.Listen(o.Endpoints, endpoints.Handlers{
-		Health: endpoints.Health(live, ready), Debug: pages.Handler(), Metrics: promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}),
+		Health: endpoints.Health(live, ready), Debug: pages.Handler(), Metrics: all,
 	}, o.Log)
 	if err != nil {
 		return func() {}, fmt.Errorf("endpoints: %w", err)
 	}
-	var all sync.WaitGroup
-	all.Go(func() { servers.Serve(ctx) })
-	return all.Wait, nil
+	var serving sync.WaitGroup
+	serving.Go(func() { servers.Serve(ctx) })
+	return serving.Wait, nil
+}
+
+// metrics answers with them whoever may have them.
+func (o Options) metrics() (http.Handler, error) {
+	all := promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
+	if o.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {
+		return all, nil
+	}
+	clients, err := kubernetes.NewForConfig(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	return endpoints.Authenticated(all, &endpoints.Reviews{
+		Authentication: clients.AuthenticationV1().RESTClient(), Authorization: clients.AuthorizationV1().RESTClient(),
+	}, o.Log), nil
 }
 
 // Evaluator looks at assets of a catalogue through a reader, and remembers nothing.

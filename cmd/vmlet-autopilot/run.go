@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -19,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/autopilot/catalog"
 	"github.com/vmlet/vmlet/autopilot/program"
 	"github.com/vmlet/vmlet/endpoints"
+	"github.com/vmlet/vmlet/internal/memorylimit"
 )
 
 // defaultNamespace is where deploy/ puts vmlet.
@@ -56,6 +58,7 @@ func runCommand() *cobra.Command {
 			if o.Config, err = connect(kubeconfig); err != nil {
 				return err
 			}
+			memorylimit.Set(o.Log, memlimit.FromCgroup)
 			return program.Run(cmd.Context(), o)
 		},
 	}
@@ -66,6 +69,9 @@ func runCommand() *cobra.Command {
 	set.StringVar(&level, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	set.StringVar(&format, "log-format", "text", "`FORMAT`: text or json")
 	set.StringVar(&e.Metrics.Address, "metrics-address", e.Metrics.Address, "`HOST:PORT` at which /metrics is served, or off")
+	set.StringVar(&e.Metrics.Authentication, "metrics-authentication", e.Metrics.Authentication, "`HOW` callers of /metrics are checked: none, or token (callers with the right to get /metrics)")
+	set.StringVar(&e.Metrics.TLS.Cert, "metrics-tls-cert", "", "`FILE` with the certificate of /metrics, in PEM")
+	set.StringVar(&e.Metrics.TLS.Key, "metrics-tls-key", "", "`FILE` with the certificate's key, in PEM")
 	set.StringVar(&e.Debug.Address, "debug-address", e.Debug.Address, "`HOST:PORT` at which /debug is served, on the loopback, or off")
 	set.StringVar(&e.Health.Address, "health-address", e.Health.Address, "`HOST:PORT` at which /healthz and /readyz are served, or off")
 	return cmd

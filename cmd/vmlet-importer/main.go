@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +16,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"golang.org/x/net/netutil"
+
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/memorylimit"
 	"github.com/vmlet/vmlet/internal/program"
 	"github.com/vmlet/vmlet/launch/importer"
 )
@@ -28,6 +33,9 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// maxConnections are those by which the progress is asked for at once: the pod's memory is for the import.
+const maxConnections = 16
 
 // certificates are those of public authorities in vmlet's image, in place of the bundle that a
 // distribution puts together when it is installed.
@@ -83,7 +91,15 @@ func parse(args []string, output io.Writer) (*options, error) {
 	return o, nil
 }
 
+// serve tells vmlet-controller, and whoever else asks, how far the import is.
+func serve(l net.Listener, progress http.Handler) *http.Server {
+	s := &http.Server{Handler: progress, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10}
+	go func() { _ = s.Serve(netutil.LimitListener(l, maxConnections)) }()
+	return s
+}
+
 func (o *options) run(ctx context.Context) error {
+	memorylimit.Set(slog.New(slog.DiscardHandler), memlimit.FromCgroup) // the log is the error that the kubelet shows
 	if _, set := os.LookupEnv("SSL_CERT_DIR"); !set {
 		if _, err := os.Stat(certificates); err == nil {
 			os.Setenv("SSL_CERT_DIR", certificates)
@@ -95,9 +111,7 @@ func (o *options) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("serving the progress: %w", err)
 		}
-		s := &http.Server{Handler: o.importer.Progress, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10}
-		go func() { _ = s.Serve(l) }()
-		defer s.Close()
+		defer serve(l, o.importer.Progress).Close()
 	}
 	if err := o.importer.Run(ctx); err != nil {
 		return err

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
@@ -63,4 +67,39 @@ func TestBadArguments(t *testing.T) {
 			t.Errorf("%q: code %d, %q, want %d and %q", c.args, code, &faults, exitUsage, c.want)
 		}
 	}
+}
+
+// strangers connect without end.
+type strangers struct {
+	came   atomic.Int64
+	closed atomic.Bool
+}
+
+func (s *strangers) Accept() (net.Conn, error) {
+	if s.closed.Load() {
+		return nil, net.ErrClosed
+	}
+	s.came.Add(1)
+	_, server := net.Pipe()
+	return server, nil
+}
+
+func (s *strangers) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+func (*strangers) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestStrangersConnect: strangers who connect take little of the import's memory.
+func TestStrangersConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(strangers)
+		s := serve(l, http.NotFoundHandler())
+		synctest.Wait()
+		if came := l.came.Load(); came != maxConnections {
+			t.Errorf("%d connections were accepted, want %d", came, maxConnections)
+		}
+		s.Close()
+	})
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -36,5 +39,26 @@ func TestMemoryLimit(t *testing.T) {
 				t.Errorf("%d bytes, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// TestEachProgram: whatever runs in a container of its own, with a limit of memory, keeps within it.
+func TestEachProgram(t *testing.T) {
+	for _, program := range []string{"vmlet-agent", "vmlet-api", "vmlet-autopilot", "vmlet-controller", "vmlet-importer"} {
+		files, err := filepath.Glob("../../cmd/" + program + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", program, files, err)
+		}
+		sets := false
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sets = sets || strings.Contains(string(text), "memorylimit.Set(")
+		}
+		if !sets {
+			t.Errorf("%s does not set its limit", program)
+		}
 	}
 }
