@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -161,6 +162,53 @@ func TestLargeReviewsTakeLittle(t *testing.T) {
 		// All that was allocated, of which garbage collection leaves a part.
 		if each := (after.TotalAlloc - before.TotalAlloc) / 8; each > 20<<20 {
 			t.Errorf("%s: a review of %d KiB allocates %d KiB, want 20 MiB at most", what, len(body)>>10, each>>10)
+		}
+	}
+}
+
+// TestSmallReviewsMeanwhile: a small VM is judged beside six reviews of 3.6 MB of everything that may be in one. What it
+// waits for at most, and what the heap has at most, is logged: a busy machine's time says nothing.
+func TestSmallReviewsMeanwhile(t *testing.T) {
+	all := Handlers(scene{}.client(t), Rules{Settings: fixed(configuration.Default()), HasCDI: func(context.Context) (bool, error) { return false, nil }})
+	mux := http.NewServeMux()
+	for path, h := range all {
+		mux.Handle(path, h)
+	}
+	h, small := Gate(mux), review(t, disks(1))
+	const room = 3600 << 10
+	values := strings.Repeat("["+strings.Repeat("{},", 200)+"{}],", 200) + "1"
+	for what, object := range map[string]string{
+		"disks":   disks(room / 105),
+		"text":    strings.Replace(disks(1), `"last"`, `"`+strings.Repeat("x", room)+`"`, 1),
+		"lists":   strings.Replace(disks(1), `"last"`, `"`+strings.Repeat("x", room-len(values))+`","a":[`+values+"]", 1),
+		"members": strings.Replace(disks(maxItems), `"a":`, strings.Repeat(`"`+strings.Repeat("k", 40)+`":"v",`, maxMembers-6*maxItems)+`"a":`, 1),
+	} {
+		for _, path := range []string{PathMutateMachine, PathValidateMachine} {
+			body, done := review(t, object), make(chan struct{})
+			var large sync.WaitGroup
+			for range 6 {
+				large.Go(func() { post(h, path, body) })
+			}
+			go func() { large.Wait(); close(done) }()
+			var slowest time.Duration
+			var heap uint64
+			answered := 0
+			for begun := true; begun; answered++ {
+				since := time.Now()
+				if w := post(h, path, small); w.Code != http.StatusOK {
+					t.Errorf("%s: a small review is answered %d", what, w.Code)
+				}
+				slowest = max(slowest, time.Since(since))
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				heap = max(heap, m.HeapInuse)
+				select {
+				case <-done:
+					begun = false
+				default:
+				}
+			}
+			t.Logf("%s, %s: six of %d KiB: %d small ones were answered, the slowest after %v; the heap had %d MiB", what, path, len(body)>>10, answered, slowest, heap>>20)
 		}
 	}
 }
