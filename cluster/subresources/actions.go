@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -111,12 +112,20 @@ type call struct {
 func (c *call) namespace() string { return c.info.Namespace }
 func (c *call) name() string      { return c.info.Name }
 
-// user is the name of who asks.
+// user names whose share of places a call takes.
 func (c *call) user() string {
 	if user, known := request.UserFrom(c.Context()); known {
-		return user.GetName()
+		return party(user.GetName())
 	}
 	return ""
+}
+
+// party is a user, or all ServiceAccounts of a namespace: whoever has one may make others.
+func party(user string) string {
+	if namespace, _, err := serviceaccount.SplitUsername(user); err == nil {
+		return serviceaccount.ServiceAccountUsernamePrefix + namespace
+	}
+	return user
 }
 
 // serve answers a request that is allowed.

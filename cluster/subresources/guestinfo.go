@@ -68,7 +68,7 @@ func (s *Server) fileSystems(c *call) error {
 
 // screenshot answers with a PNG, of which nothing is kept.
 func (s *Server) screenshot(c *call) error {
-	leave, err := s.pictures.enter()
+	leave, err := s.pictures.enter(c.user())
 	if err != nil {
 		return err
 	}

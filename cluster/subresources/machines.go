@@ -271,7 +271,7 @@ func (s *Server) expandMachine(c *call) error {
 
 // expandGiven does so with a VM in the body.
 func (s *Server) expandGiven(c *call) error {
-	leave, err := s.expansions.enter()
+	leave, err := s.expansions.enter(c.user())
 	if err != nil {
 		return err
 	}

@@ -39,41 +39,38 @@ const (
 
 // streams are those that last.
 type streams struct {
+	places *gate
+
 	mu      sync.Mutex
 	all     map[*context.CancelCauseFunc]struct{}
-	of      map[string]int // how many a user has
 	leaving error
 	changed chan struct{} // closed when the last one has ended after leaving was set
 }
 
 func newStreams() *streams {
-	return &streams{all: make(map[*context.CancelCauseFunc]struct{}), of: make(map[string]int), changed: make(chan struct{})}
+	return &streams{places: newGate(maxStreams, maxUserStreams), all: make(map[*context.CancelCauseFunc]struct{}), changed: make(chan struct{})}
 }
 
 // begin returns the context of one more of a user's; leave has to be called at its end.
 func (s *streams) begin(ctx context.Context, user string) (_ context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.leaving != nil:
+	if s.leaving != nil {
 		return nil, nil, apierrors.NewServiceUnavailable(s.leaving.Error())
-	case len(s.all) == maxStreams:
-		return nil, nil, apierrors.NewTooManyRequests("this vmlet-api has as many streams as it can: connect again, maybe to another replica", 5)
-	case s.of[user] == maxUserStreams:
-		return nil, nil, apierrors.NewTooManyRequests("you have as many streams at this vmlet-api as a user may have: end one of them", 5)
+	}
+	free, err := s.places.enter(user)
+	if err != nil {
+		return nil, nil, err
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	key := &end
 	s.all[key] = struct{}{}
-	s.of[user]++
 	return ctx, func() {
 		end(nil)
+		free()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.all, key)
-		if s.of[user]--; s.of[user] == 0 {
-			delete(s.of, user)
-		}
 		if s.leaving != nil && len(s.all) == 0 {
 			close(s.changed)
 		}

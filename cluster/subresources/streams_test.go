@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/test/suites"
@@ -187,29 +186,6 @@ func TestAgentGoes(t *testing.T) {
 	}
 	if _, answer, err := w.dial(t, "virtualmachineinstances/web/console"); err == nil || answer.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v, want 503", err)
-	}
-}
-
-// TestOneUsersStreams: a user has so many streams at once, and others find a place beside them.
-func TestOneUsersStreams(t *testing.T) {
-	s := newStreams()
-	var leave func()
-	for range maxUserStreams {
-		_, l, err := s.begin(t.Context(), "eve")
-		must(t, err)
-		leave = l
-	}
-	if _, _, err := s.begin(t.Context(), "eve"); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("one more of the same user: %v, want too many requests", err)
-	}
-	_, other, err := s.begin(t.Context(), "bob")
-	must(t, err)
-	other()
-	leave()
-	_, _, err = s.begin(t.Context(), "eve")
-	must(t, err)
-	if len(s.of) != 1 {
-		t.Errorf("%d users are counted, want the one who has streams", len(s.of))
 	}
 }
 

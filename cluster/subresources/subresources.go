@@ -54,7 +54,7 @@ type Server struct {
 	o       Options
 	streams *streams
 	// expansions and pictures take memory: there are a few at once.
-	expansions, pictures gate
+	expansions, pictures *gate
 	handler              http.Handler
 	// outside: an address may be that of a pod.
 	outside func(netip.Addr) bool
@@ -62,7 +62,7 @@ type Server struct {
 
 // New makes a Server.
 func New(o Options) (*Server, error) {
-	s := &Server{o: o, streams: newStreams(), expansions: make(gate, maxExpansions), pictures: make(gate, maxPictures), outside: outside}
+	s := &Server{o: o, streams: newStreams(), expansions: newGate(maxExpansions, maxUserExpansions), pictures: newGate(maxPictures, maxUserPictures), outside: outside}
 	documents, err := s.documents()
 	if err != nil {
 		return nil, err
