@@ -22,8 +22,7 @@ type strangers struct {
 
 type strangersConn struct {
 	net.Conn
-	address string
-	of      *strangers
+	of *strangers
 }
 
 // Accept never waits for others' connections to end.
@@ -32,11 +31,7 @@ func (s *strangers) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, _, err := net.SplitHostPort(c.RemoteAddr().String())
-	if err != nil {
-		address = c.RemoteAddr().String()
-	}
-	one := &strangersConn{Conn: c, address: address, of: s}
+	one := &strangersConn{Conn: c, of: s}
 	s.mu.Lock()
 	s.all = append(s.all, one)
 	over := s.over()
@@ -52,13 +47,27 @@ func (s *strangers) over() *strangersConn {
 	if len(s.all) <= s.most {
 		return nil
 	}
+	return s.all[OneTooMany(s.all)]
+}
+
+// OneTooMany is which of some connections, the oldest first, has to go for another one: the oldest of the address that
+// has the most.
+func OneTooMany[C net.Conn](all []C) int {
 	count := make(map[string]int)
 	var worst int
-	for _, one := range s.all {
-		count[one.address]++
-		worst = max(worst, count[one.address])
+	for _, one := range all {
+		count[address(one)]++
+		worst = max(worst, count[address(one)])
 	}
-	return s.all[slices.IndexFunc(s.all, func(one *strangersConn) bool { return count[one.address] == worst })]
+	return slices.IndexFunc(all, func(one C) bool { return count[address(one)] == worst })
+}
+
+// address is where a connection comes from.
+func address(c net.Conn) string {
+	if address, _, err := net.SplitHostPort(c.RemoteAddr().String()); err == nil {
+		return address
+	}
+	return c.RemoteAddr().String()
 }
 
 func (s *strangers) forget(c *strangersConn) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/endpoints"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
@@ -27,8 +28,9 @@ import (
 const (
 	// handshakePatience is for TLS and HTTP/2's beginning, together.
 	handshakePatience = 5 * time.Second
-	// maxHandshakes are under way at once; one more, and the one that has lasted longest is
-	// cut off. So strangers who begin and don't go on keep nobody out. Each may take 300 KiB.
+	// maxHandshakes are under way at once; one more, and the one that has lasted longest of the
+	// address that has the most is cut off. So strangers who begin and don't go on, however many
+	// at a time, keep nobody out. Each may take 300 KiB.
 	maxHandshakes = 16
 	// maxConnections are those that are accepted. Programs need few of them: each replica of
 	// vmlet-api and vmlet-controller has one.
@@ -215,11 +217,11 @@ type waiting struct {
 func (w *waiting) enter(conn net.Conn) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.all) == maxHandshakes {
-		w.all[0].Close()
-		w.all = slices.Delete(w.all, 0, 1)
+	if w.all = append(w.all, conn); len(w.all) > maxHandshakes {
+		over := endpoints.OneTooMany(w.all)
+		w.all[over].Close()
+		w.all = slices.Delete(w.all, over, over+1)
 	}
-	w.all = append(w.all, conn)
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -312,6 +312,44 @@ func TestSlowHandshakes(t *testing.T) {
 	})
 }
 
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1} }
+
+// TestFloodOfHandshakes: whoever begins many handshakes ends his own, and not that of another who began before.
+func TestFloodOfHandshakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := newCA(t)
+		server := ours.programs().Credentials()
+		shake := func(address string, ended chan<- error) net.Conn {
+			client, conn := net.Pipe()
+			go func() {
+				admitted, _, err := server.ServerHandshake(from{conn, address})
+				if err == nil {
+					admitted.Close()
+				}
+				ended <- err
+			}()
+			synctest.Wait()
+			return client
+		}
+		ended := make(chan error, 1)
+		slow := shake("10.0.0.1", ended)
+		for range 3 * maxHandshakes {
+			defer shake("10.0.0.2", make(chan error, 1)).Close()
+		}
+		go tls.Client(slow, ours.trusting(ours.client("vmlet-api", time.Hour))).HandshakeContext(t.Context())
+		if err := <-ended; err != nil {
+			t.Errorf("the handshake of another address: %v", err)
+		}
+		slow.Close()
+	})
+}
+
 // TestConnectionEndsWithItsCertificate: a client whose certificate has ended is cut off.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
