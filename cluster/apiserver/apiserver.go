@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	keeper := newKeeper(o, groups.Certificates)
-	m, live, err := newManager(config, o.Namespace)
+	m, live, err := newManager(config, o)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func newKeeper(o Options, api rest.Interface) *certificate.Keeper {
 
 // newManager makes the manager, whose cache is of the cluster's configuration and the one Secret, and
 // a client that reads all else from the API server: it is read once for each request.
-func newManager(config *rest.Config, namespace string) (manager.Manager, client.Client, error) {
+func newManager(config *rest.Config, o Options) (manager.Manager, client.Client, error) {
 	scheme, err := program.Scheme()
 	if err != nil {
 		return nil, nil, err
@@ -129,10 +129,18 @@ func newManager(config *rest.Config, namespace string) (manager.Manager, client.
 		return nil, nil, err
 	}
 	m, err := manager.New(config, manager.Options{
-		Scheme: scheme, Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: webhookpath.Cached(namespace)}},
+		Scheme: scheme, Cache: cacheOptions(o),
 		Metrics: metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
 	})
 	return m, live, err
+}
+
+// cacheOptions have nothing cached that somebody made in another namespace.
+func cacheOptions(o Options) cache.Options {
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
+		&kubevirtv1.KubeVirt{}: {Namespaces: map[string]cache.Config{o.Configuration: {}}},
+		&corev1.Secret{}:       webhookpath.Cached(o.Namespace),
+	}}
 }
 
 // start runs the manager, once it is known that kubevirt.io is vmlet's.

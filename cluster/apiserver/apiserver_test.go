@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/cluster/program"
 	"github.com/vmlet/vmlet/cluster/settings"
@@ -22,6 +23,19 @@ func TestOwnAccounts(t *testing.T) {
 	got := rules(o, nil, settings.Settings{}).Own
 	if want := []string{"system:serviceaccount:elsewhere:my-controller", "system:serviceaccount:elsewhere:my-api"}; !slices.Equal(got, want) {
 		t.Errorf("vmlet's own accounts are %q, want %q", got, want)
+	}
+}
+
+// TestCacheIsOfOwnNamespaces: nobody fills a replica's memory by objects of his own.
+func TestCacheIsOfOwnNamespaces(t *testing.T) {
+	for kind, cached := range cacheOptions(Options{Options: program.Options{Namespace: "own", Configuration: "config"}}).ByObject {
+		want := "own"
+		if _, is := kind.(*kubevirtv1.KubeVirt); is {
+			want = "config"
+		}
+		if _, is := cached.Namespaces[want]; !is || len(cached.Namespaces) != 1 {
+			t.Errorf("%T: those of %v are cached, want of namespace %s alone", kind, cached.Namespaces, want)
+		}
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 // cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them or fill
 // claims and those of vmlet's namespace, the ControllerRevisions that keep instancetypes and
 // preferences, the Deployments and DaemonSets of that namespace, and of what has no namespace
-// vmlet's own.
-func cacheOptions(namespace string) cache.Options {
+// vmlet's own. Of KubeVirt objects those of the configuration's namespace are whole.
+func cacheOptions(namespace, configuration string) cache.Options {
 	here := map[string]cache.Config{namespace: {}}
 	webhooks := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, installation.ConfigurationName)}
 	ofVMs, err := labels.NewRequirement(contract.LabelApp, selection.In, []string{contract.LabelAppLauncher, contract.LabelAppAttachment, contract.LabelAppImporter})
@@ -42,6 +42,7 @@ func cacheOptions(namespace string) cache.Options {
 				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
 			}},
 			&corev1.PersistentVolumeClaim{}:               {Transform: leanClaim},
+			&kubevirtv1.KubeVirt{}:                        {Transform: leanKubeVirt(configuration)},
 			&kubevirtv1.VirtualMachine{}:                  {Transform: leanMachine},
 			&kubevirtv1.VirtualMachineInstance{}:          {Transform: leanMachine},
 			&instancetypev1.VirtualMachineInstancetype{}:  {Transform: leanType},

@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) error {
 // start runs the manager, once it is known that kubevirt.io is vmlet's. It returns the reason for
 // which end was called, or context.Canceled if ctx has ended.
 func start(ctx context.Context, config *rest.Config, o Options, keeper *certificate.Keeper, end context.CancelCauseFunc) error {
-	m, err := newManager(config, o.Namespace)
+	m, err := newManager(config, o)
 	if err != nil {
 		return err
 	}
@@ -147,15 +147,15 @@ func start(ctx context.Context, config *rest.Config, o Options, keeper *certific
 	return context.Cause(ctx)
 }
 
-func newManager(config *rest.Config, namespace string) (manager.Manager, error) {
+func newManager(config *rest.Config, o Options) (manager.Manager, error) {
 	scheme, err := program.Scheme()
 	if err != nil {
 		return nil, err
 	}
 	return manager.New(config, manager.Options{
-		Scheme: scheme, Cache: cacheOptions(namespace), Client: clientOptions(),
+		Scheme: scheme, Cache: cacheOptions(o.Namespace, o.Configuration), Client: clientOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
-		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: namespace,
+		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod),
 		GracefulShutdownTimeout: new(endPatience),

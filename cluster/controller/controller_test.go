@@ -82,7 +82,7 @@ func TestStuck(t *testing.T) {
 // TestCacheHolds what is looked at, of a cluster that is full of other things.
 func TestCacheHolds(t *testing.T) {
 	by := make(map[string]cache.ByObject)
-	for o, c := range cacheOptions("vmlet").ByObject {
+	for o, c := range cacheOptions("vmlet", "vmlet").ByObject {
 		name := o.GetObjectKind().GroupVersionKind().Kind
 		if name == "" {
 			name = typeOf(o)

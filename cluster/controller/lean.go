@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -139,6 +140,21 @@ func leanType(o any) (any, error) {
 		m.SetLabels(nil)
 	}
 	return o, nil
+}
+
+// leanKubeVirt leaves of the KubeVirt objects of other namespaces, which configure nothing, what says that they
+// are there.
+func leanKubeVirt(configuration string) func(any) (any, error) {
+	return func(o any) (any, error) {
+		if kv, is := o.(*kubevirtv1.KubeVirt); is {
+			kv.ManagedFields = nil
+			if kv.Namespace != configuration {
+				kv.Annotations, kv.Labels, kv.OwnerReferences, kv.Finalizers = nil, nil, nil, nil
+				kv.Spec = kubevirtv1.KubeVirtSpec{}
+			}
+		}
+		return o, nil
+	}
 }
 
 // leanMachine leaves out what kubectl apply keeps of a VM, or its instance, beside it. Its key stays: a

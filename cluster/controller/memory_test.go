@@ -118,7 +118,7 @@ func runCache(t *testing.T, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := cacheOptions("vmlet")
+	options := cacheOptions("vmlet", "vmlet")
 	options.Scheme = scheme
 	objects, err := cache.New(config, options)
 	if err != nil {

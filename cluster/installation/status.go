@@ -2,6 +2,7 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -41,6 +42,7 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var faults []error
 	chosen := settings.Chosen(all.Items, i.Configuration)
 	for n := range all.Items {
 		kv := &all.Items[n]
@@ -61,11 +63,10 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 		if equality.Semantic.DeepEqual(before, kv.Status) {
 			continue
 		}
-		if err := client.IgnoreNotFound(i.Client.Status().Patch(ctx, kv, patch)); err != nil {
-			return err
-		}
+		// One that can't be written keeps none of the others from being.
+		faults = append(faults, client.IgnoreNotFound(i.Client.Status().Patch(ctx, kv, patch)))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // missing says which of vmlet's programs does not run; empty: all do.

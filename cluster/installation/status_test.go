@@ -1,6 +1,8 @@
 package installation
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
@@ -171,6 +174,28 @@ func TestKubeVirtOfAnotherNamespace(t *testing.T) {
 	}
 	if got := told(); !strings.HasPrefix(got, want) {
 		t.Errorf("beside vmlet's own it says %q, want %q", got, want)
+	}
+}
+
+// TestOneThatCantBeTold: a KubeVirt object of another namespace whose status can't be written leaves that of the one
+// that counts up to date.
+func TestOneThatCantBeTold(t *testing.T) {
+	others := kv("a", 0)
+	others.Namespace = "a-team"
+	w := newWorld(t, others, kv("own", 60))
+	refused := errors.New("a policy of the team's")
+	c := interceptor.NewClient(w.WithWatch, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, part string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+		if o.GetNamespace() == "a-team" {
+			return refused
+		}
+		return c.SubResource(part).Patch(ctx, o, p, options...)
+	}})
+	w.Installation.Client = c
+	if err := w.writeStatus(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("it returns %v, want %v", err, refused)
+	}
+	if got := said(w.kubevirt(t, "own"), available); !strings.HasPrefix(got, "True") {
+		t.Errorf("vmlet's own says %q, want that it is available", got)
 	}
 }
 
