@@ -135,12 +135,13 @@ func newManager(config *rest.Config, o Options) (manager.Manager, client.Client,
 	return m, live, err
 }
 
-// cacheOptions have nothing cached that somebody made in another namespace.
+// cacheOptions have nothing cached that somebody made in another namespace. They name no kind of kubevirt.io, which
+// may not be there yet.
 func cacheOptions(o Options) cache.Options {
-	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
-		&kubevirtv1.KubeVirt{}: {Namespaces: map[string]cache.Config{o.Configuration: {}}},
-		&corev1.Secret{}:       webhookpath.Cached(o.Namespace),
-	}}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(), DefaultNamespaces: map[string]cache.Config{o.Configuration: {}},
+		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: webhookpath.Cached(o.Namespace)},
+	}
 }
 
 // start runs the manager, once it is known that kubevirt.io is vmlet's.

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/cluster/program"
 	"github.com/vmlet/vmlet/cluster/settings"
@@ -28,13 +27,13 @@ func TestOwnAccounts(t *testing.T) {
 
 // TestCacheIsOfOwnNamespaces: nobody fills a replica's memory by objects of his own.
 func TestCacheIsOfOwnNamespaces(t *testing.T) {
-	for kind, cached := range cacheOptions(Options{Options: program.Options{Namespace: "own", Configuration: "config"}}).ByObject {
-		want := "own"
-		if _, is := kind.(*kubevirtv1.KubeVirt); is {
-			want = "config"
-		}
-		if _, is := cached.Namespaces[want]; !is || len(cached.Namespaces) != 1 {
-			t.Errorf("%T: those of %v are cached, want of namespace %s alone", kind, cached.Namespaces, want)
+	o := cacheOptions(Options{Options: program.Options{Namespace: "own", Configuration: "config"}})
+	if _, is := o.DefaultNamespaces["config"]; !is || len(o.DefaultNamespaces) != 1 {
+		t.Errorf("KubeVirt objects of %v are cached, want of namespace config alone", o.DefaultNamespaces)
+	}
+	for kind, cached := range o.ByObject {
+		if _, is := cached.Namespaces["own"]; !is || len(cached.Namespaces) != 1 {
+			t.Errorf("%T: those of %v are cached, want of namespace own alone", kind, cached.Namespaces)
 		}
 	}
 }

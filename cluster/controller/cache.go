@@ -36,7 +36,7 @@ func cacheOptions(namespace, configuration string) cache.Options {
 	}
 	return cache.Options{
 		// Who owns which field of an object is half of its size, and nobody reads it.
-		DefaultTransform: leanUntyped,
+		DefaultTransform: leanOthers,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Transform: leanPod, Namespaces: map[string]cache.Config{
 				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
@@ -45,8 +45,6 @@ func cacheOptions(namespace, configuration string) cache.Options {
 			&kubevirtv1.KubeVirt{}:                        {Transform: leanKubeVirt(configuration)},
 			&kubevirtv1.VirtualMachine{}:                  {Transform: leanMachine},
 			&kubevirtv1.VirtualMachineInstance{}:          {Transform: leanMachine},
-			&instancetypev1.VirtualMachineInstancetype{}:  {Transform: leanType},
-			&instancetypev1.VirtualMachinePreference{}:    {Transform: leanType},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
 			&appsv1.ControllerRevision{}:                  {Label: labels.NewSelector().Add(*ofTypes)},
 			&appsv1.Deployment{}:                          {Namespaces: here},

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
@@ -108,12 +109,23 @@ func leanClaim(o any) (any, error) {
 	return c, nil
 }
 
-// leanUntyped leaves of a DataVolume what controllers read, and of all else who owns which field.
-func leanUntyped(o any) (any, error) {
-	u, is := o.(*unstructured.Unstructured)
-	if !is || u.GetKind() != "DataVolume" {
-		return cache.TransformStripManagedFields()(o)
+// leanOthers leaves of a DataVolume what controllers read, of an instancetype or a preference, of which metadata
+// alone is cached, its name, and of all else all but who owns which field.
+func leanOthers(o any) (any, error) {
+	switch of := o.(type) {
+	case *unstructured.Unstructured:
+		if of.GetKind() == "DataVolume" {
+			leanDataVolume(of)
+		}
+	case *metav1.PartialObjectMetadata:
+		if of.GroupVersionKind().Group == instancetypev1.Group {
+			of.Annotations, of.Labels = nil, nil
+		}
 	}
+	return cache.TransformStripManagedFields()(o)
+}
+
+func leanDataVolume(u *unstructured.Unstructured) {
 	leanMetadata(u)
 	var conditions []any
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -129,17 +141,6 @@ func leanUntyped(o any) (any, error) {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	delete(u.Object, "spec")
 	u.Object["status"] = map[string]any{"phase": clip(phase), "conditions": conditions}
-	return u, nil
-}
-
-// leanType leaves the name of an instancetype or a preference, of which metadata alone is cached.
-func leanType(o any) (any, error) {
-	if m, is := o.(client.Object); is {
-		m.SetManagedFields(nil)
-		m.SetAnnotations(nil)
-		m.SetLabels(nil)
-	}
-	return o, nil
 }
 
 // leanKubeVirt leaves of the KubeVirt objects of other namespaces, which configure nothing, what says that they

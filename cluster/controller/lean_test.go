@@ -62,7 +62,7 @@ func TestLeanSizes(t *testing.T) {
 		"selector":        &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{MatchLabels: many}}},
 		"modes":           &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{AccessModes: slices.Repeat([]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, 9999)}},
 		"source":          &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Name: long}}},
-		"an instancetype": &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"note": long}, Labels: many}},
+		"an instancetype": &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "instancetype.kubevirt.io/v1", Kind: instancetypev1.KindInstancetype}, ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"note": long}, Labels: many}},
 		"a DataVolume": &unstructured.Unstructured{Object: map[string]any{
 			"kind": "DataVolume", "metadata": map[string]any{"annotations": map[string]any{"note": long}}, "spec": map[string]any{"source": long},
 			"status": map[string]any{"phase": long, "more": long, "conditions": slices.Repeat([]any{map[string]any{"type": "Running", "message": long}}, 99)},
@@ -77,10 +77,8 @@ func TestLeanSizes(t *testing.T) {
 		switch o.(type) {
 		case *corev1.PersistentVolumeClaim:
 			lean = leanClaim
-		case *metav1.PartialObjectMetadata:
-			lean = leanType
-		case *unstructured.Unstructured:
-			lean = leanUntyped
+		case *metav1.PartialObjectMetadata, *unstructured.Unstructured:
+			lean = leanOthers
 		}
 		kept, err := lean(o)
 		if err != nil {
@@ -153,11 +151,11 @@ func TestLeanDataVolumeKeeps(t *testing.T) {
 	volume, want := object("DataVolume"), object("DataVolume")
 	unstructured.RemoveNestedField(want.Object, "spec")
 	want.SetAnnotations(map[string]string{})
-	if _, err := leanUntyped(volume); err != nil || !reflect.DeepEqual(volume, want) {
+	if _, err := leanOthers(volume); err != nil || !reflect.DeepEqual(volume, want) {
 		t.Errorf("kept %v, want %v; %v", volume, want, err)
 	}
 	other := object("Other")
-	if _, err := leanUntyped(other); err != nil || !reflect.DeepEqual(other, object("Other")) {
+	if _, err := leanOthers(other); err != nil || !reflect.DeepEqual(other, object("Other")) {
 		t.Errorf("kept of another object %v; %v", other, err)
 	}
 }
