@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
@@ -61,6 +62,9 @@ const (
 	maxItems = 300
 	// maxMembers are the items and fields of an object in all.
 	maxMembers = 1 << 16
+	// maxMachine is what a VM may have, in bytes: vmlet-controller keeps all VMs in memory. An instance may have
+	// twice as much, as its instancetype's annotations are in it.
+	maxMachine = 256 << 10
 )
 
 // bounded refuses an object before it is decoded.
@@ -68,6 +72,9 @@ type bounded struct{ next admission.Handler }
 
 func (b bounded) Handle(ctx context.Context, request admission.Request) admission.Response {
 	why := oversized(request.Object.Raw)
+	if why == "" {
+		why = tooLarge(request)
+	}
 	if why == "" && request.Operation == admissionv1.Create && going(request.Object.Raw) {
 		// Such an object is not judged, as its finalizers have to go in any case.
 		why = "metadata.deletionTimestamp: an object can't be created as one that is being deleted: leave it out"
@@ -79,6 +86,35 @@ func (b bounded) Handle(ctx context.Context, request admission.Request) admissio
 		return admission.Errored(http.StatusGatewayTimeout, err)
 	}
 	return b.next.Handle(ctx, request)
+}
+
+// tooLarge says that an object has more bytes than it may, and more than it had; empty: it has not.
+func tooLarge(request admission.Request) string {
+	most := maxMachine
+	if request.Kind.Kind != "VirtualMachine" {
+		most *= 2
+	}
+	n := written(request.Object.Raw)
+	if n <= most || n <= written(request.OldObject.Raw) {
+		return ""
+	}
+	return fmt.Sprintf("metadata and spec have %d bytes, and may have %d: move what is long from labels and annotations to a ConfigMap or a Secret", n, most)
+}
+
+// written is how many bytes of an object its users wrote: without its status, and without what the API server and
+// kubectl note on it, which vmlet-controller does not keep.
+func written(text []byte) int {
+	var o struct {
+		Metadata struct {
+			ManagedFields json.RawMessage            `json:"managedFields"`
+			Annotations   map[string]json.RawMessage `json:"annotations"`
+		} `json:"metadata"`
+		Status json.RawMessage `json:"status"`
+	}
+	if json.Unmarshal(text, &o) != nil {
+		return 0 // decoding says so
+	}
+	return len(text) - len(o.Status) - len(o.Metadata.ManagedFields) - len(o.Metadata.Annotations[corev1.LastAppliedConfigAnnotation])
 }
 
 // going reports whether an object is being deleted.

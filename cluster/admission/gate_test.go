@@ -17,6 +17,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -209,6 +210,39 @@ func TestSmallReviewsMeanwhile(t *testing.T) {
 				}
 			}
 			t.Logf("%s, %s: six of %d KiB: %d small ones were answered, the slowest after %v; the heap had %d MiB", what, path, len(body)>>10, answered, slowest, heap>>20)
+		}
+	}
+}
+
+// TestTooLarge: what users write into a VM is bounded, and one that was larger before can be changed.
+func TestTooLarge(t *testing.T) {
+	pass := bounded{admission.HandlerFunc(func(context.Context, admission.Request) admission.Response { return admission.Allowed("") })}
+	of := func(part string, n int) string {
+		return strings.Replace(`{"metadata":{"name":"web",`+part+`}`, "X", strings.Repeat("x", n), 1)
+	}
+	const label, applied, fields, status, spec = `"labels":{"a":"X"}}`, `"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"X"}}`,
+		`"managedFields":[{"manager":"X"}]}`, `"uid":"u"},"status":{"a":"X"}`, `"uid":"u"},"spec":{"a":"X"}`
+	for _, c := range []struct {
+		name, kind, now, before string
+		want                    bool
+	}{
+		{"small", "VirtualMachine", of(label, 200<<10), "", true},
+		{"labels", "VirtualMachine", of(label, maxMachine), "", false},
+		{"spec", "VirtualMachine", of(spec, maxMachine), "", false},
+		{"grown", "VirtualMachine", of(spec, maxMachine+1), of(spec, maxMachine), false},
+		{"as it was", "VirtualMachine", of(spec, maxMachine), of(spec, maxMachine), true},
+		{"smaller than it was", "VirtualMachine", of(spec, maxMachine), of(spec, maxMachine+1), true},
+		{"applied", "VirtualMachine", of(applied, 2*maxMachine), "", true},
+		{"fields", "VirtualMachine", of(fields, 2*maxMachine), "", true},
+		{"status", "VirtualMachine", of(status, 2*maxMachine), "", true},
+		{"instance", "VirtualMachineInstance", of(spec, maxMachine+64<<10), "", true},
+		{"large instance", "VirtualMachineInstance", of(spec, 2*maxMachine), "", false},
+	} {
+		request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Kind: metav1.GroupVersionKind{Kind: c.kind}, Object: k8sruntime.RawExtension{Raw: []byte(c.now)}, OldObject: k8sruntime.RawExtension{Raw: []byte(c.before)},
+		}}
+		if got := pass.Handle(t.Context(), request).Allowed; got != c.want {
+			t.Errorf("%s: allowed: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
