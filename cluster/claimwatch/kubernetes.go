@@ -21,8 +21,8 @@ const (
 // markAnnotation is what Mark writes on the program's own pod.
 const markAnnotation = "vmlet.io/pods-seen"
 
-// page is how many pods are read at once.
-const page = 500
+// page is how many pods are read at once: each may have 1.5 MB.
+const page = 20
 
 // Kubernetes is the API server, as API.
 type Kubernetes struct {

@@ -89,7 +89,7 @@ func TestKubernetesLists(t *testing.T) {
 	if err != nil || from != "77" {
 		t.Errorf("position %q, %v", from, err)
 	}
-	if got, want := fmt.Sprint(names, asked), "[p p2] [shop 500  shop 500 2  1 ]"; got != want {
+	if got, want := fmt.Sprint(names, asked), "[p p2] [shop 20  shop 20 2  1 ]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	set.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {

@@ -197,7 +197,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	if err != nil {
 		return err
 	}
-	now := settings.Settings{From: m.GetCache(), Namespace: o.Configuration}
+	now, live := settings.Settings{From: m.GetCache(), Namespace: o.Configuration}, newPaged(m.GetAPIReader())
 	uses := claimwatch.New(claimwatch.Options{
 		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
 	})
@@ -207,9 +207,9 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		m.Add(manager.RunnableFunc(uses.Run)),
 		m.Add(manager.RunnableFunc(called.Run)),
 		m.Add(manager.RunnableFunc(saved.Run)),
-		setUpImports(ctx, m, o, now),
+		setUpImports(ctx, m, o, now, live),
 		(&machine.Reconciler{
-			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
+			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
 				// A cache that has started does not fail; admission fills defaults in, too.
 				if c, err := now.Configuration(ctx); err == nil {
@@ -225,7 +225,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 			},
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
-			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
+			Client: m.GetClient(), Live: live, Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: saved, Calls: called,
 			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
@@ -233,7 +233,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 					return nil, err
 				}
 				in := convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
-				if err := errors.Join(limited(ctx, m.GetClient(), m.GetAPIReader(), &in), offered(ctx, m.GetClient(), &in)); err != nil {
+				if err := errors.Join(limited(ctx, m.GetClient(), live, &in), offered(ctx, m.GetClient(), &in)); err != nil {
 					return nil, err
 				}
 				return launcher.Pod(in)

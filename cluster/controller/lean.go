@@ -42,7 +42,6 @@ func leanPod(o any) (any, error) {
 		NodeName: s.NodeName, Volumes: leanVolumes(s.Volumes),
 		Containers: leanContainers(s.Containers), InitContainers: leanContainers(s.InitContainers),
 	}
-	p.Status.EphemeralContainerStatuses = nil
 	return p, nil
 }
 

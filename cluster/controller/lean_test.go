@@ -113,7 +113,8 @@ func TestLeanKeeps(t *testing.T) {
 			}},
 			InitContainers: []corev1.Container{{Name: "disk", Image: "disk:1"}},
 		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", ContainerStatuses: []corev1.ContainerStatus{{Name: contract.ContainerCompute, ImageID: "sha256:a"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", ContainerStatuses: []corev1.ContainerStatus{{Name: contract.ContainerCompute, ImageID: "sha256:a"}},
+			EphemeralContainerStatuses: []corev1.ContainerStatus{{Name: "debug", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}},
 	}
 	want := p.DeepCopy()
 	p.Spec.Containers[0].Env, p.Spec.Tolerations = []corev1.EnvVar{{Name: "A"}}, []corev1.Toleration{{Key: "a"}}
