@@ -54,8 +54,8 @@ type Anchor struct {
 	Scope Scope
 	// Exclusions are the rules of the annotation Disabled that have no fault.
 	Exclusions []Exclusion
-	// Warnings are about annotations that do not say what their author may think.
-	Warnings []string
+	// warnings are about annotations that do not say what their author may think: see Faults.
+	warnings []error
 }
 
 // Choose makes the anchor of the objects that there are, each of which may be nil: HyperConverged
@@ -86,15 +86,29 @@ func Choose(hyperConverged, kubeVirt, configMap *unstructured.Unstructured, name
 		a.Name, a.Namespace = "kubevirt", namespace
 	}
 	if len(gates) > 1 {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("%s is on %s: that of the first counts; take it from the others", Gate, strings.Join(gates, " and ")))
+		a.warnings = append(a.warnings, fmt.Errorf("%s is on %s: that of the first counts; take it from the others", Gate, strings.Join(gates, " and ")))
 	}
 	rules, err := parseExclusions(a.Annotations[Disabled])
 	if a.Exclusions = rules; err != nil {
-		a.Warnings = append(a.Warnings, err.Error())
+		a.warnings = append(a.warnings, err)
 	}
 	value, has := a.Annotations[Gate]
 	a.Scope = ParseScope(value, has)
 	return a
+}
+
+// Faults say which annotations do not say what their author may think. known reports whether a name is an
+// asset's or a group's.
+func (a *Anchor) Faults(known func(string) bool) []error {
+	all := slices.Clone(a.warnings)
+	for _, name := range a.Scope.Unknown(known) {
+		hint := "neither an asset nor a group"
+		if slices.Contains([]string{"true", "on", "yes", "enable", "enabled", "1", "all", "*"}, strings.ToLower(name)) {
+			hint += `; "true", in small letters, is all of them`
+		}
+		all = append(all, fmt.Errorf("%s lists %.63q, which is %s", Gate, name, hint))
+	}
+	return all
 }
 
 // Oldest is the object that counts of several of a kind, as vmlet-controller has it: the oldest

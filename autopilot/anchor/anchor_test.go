@@ -88,10 +88,11 @@ func TestChoose(t *testing.T) {
 			for key, value := range a.Annotations {
 				short[strings.TrimPrefix(key, Prefix)] = value
 			}
-			for i, w := range a.Warnings {
-				a.Warnings[i] = strings.TrimSuffix(strings.TrimPrefix(w, Gate+" is on "), ": that of the first counts; take it from the others")
+			var warnings []string
+			for _, w := range a.warnings {
+				warnings = append(warnings, strings.TrimSuffix(strings.TrimPrefix(w.Error(), Gate+" is on "), ": that of the first counts; take it from the others"))
 			}
-			got = fmt.Sprintf("%s %s/%s %v %v %v", a.Kind, a.Namespace, a.Name, short, a.Scope.All, a.Warnings)
+			got = fmt.Sprintf("%s %s/%s %v %v %v", a.Kind, a.Namespace, a.Name, short, a.Scope.All, warnings)
 			if len(a.Exclusions) > 0 {
 				got += fmt.Sprint(" ", a.Exclusions)
 			}

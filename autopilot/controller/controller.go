@@ -189,18 +189,11 @@ func kubeVirt() schema.GroupVersionKind {
 // "no" as the gate's value is a list of one name, which is none of the catalogue.
 func (c *controller) observe(f facts.Facts) bool {
 	on := false
-	var warnings []error
+	var warning error
 	if f.Anchor != nil && f.Anchor.Scope.On() {
-		for _, w := range f.Anchor.Warnings {
-			warnings = append(warnings, errors.New(w))
-		}
-		unknown := f.Anchor.Scope.Unknown(c.Catalog.Knows)
-		for _, name := range unknown {
-			warnings = append(warnings, fmt.Errorf("%s lists %.63q, which is neither an asset nor a group", anchor.Gate, name))
-		}
-		on = f.Anchor.Scope.All || len(unknown) < len(f.Anchor.Scope.Names)
+		warning = errors.Join(f.Anchor.Faults(c.Catalog.Knows)...)
+		on = f.Anchor.Scope.All || len(f.Anchor.Scope.Unknown(c.Catalog.Knows)) < len(f.Anchor.Scope.Names)
 	}
-	warning := errors.Join(warnings...)
 	told := fmt.Sprint(on, warning, names(f.Ignored))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +201,7 @@ func (c *controller) observe(f facts.Facts) bool {
 		return on
 	}
 	if !on {
-		c.Log.Info("autopilot is off, and stays idle until an annotation switches it on", "annotation", anchor.Gate, "value", "true, or names of assets and groups separated by commas")
+		c.Log.Info("Autopilot not enabled, keeping idle. Set annotation to opt in.", "annotation", anchor.Gate, "value", "true or comma-separated asset names")
 		c.Metrics.Clear()
 		c.first = nil
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +36,7 @@ func Parse(text []byte) (*Objects, error) {
 			faults = append(faults, fmt.Errorf("document %d is no object with apiVersion, kind and metadata.name", i))
 			continue
 		}
+		faults = append(faults, unquoted(i, object)...)
 		if _, has := object.Object["status"]; object.GroupVersionKind().Group == CRDs().Group && !has {
 			// A manifest: what counts is that it would be there.
 			object.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
@@ -45,6 +48,17 @@ func Parse(text []byte) (*Objects, error) {
 		o.kinds = AllKinds()
 	}
 	return o, errors.Join(append(faults, err)...)
+}
+
+// unquoted finds annotations that YAML takes for something else than text, which the API server refuses.
+func unquoted(document int, o *unstructured.Unstructured) (faults []error) {
+	annotations, _, _ := unstructured.NestedMap(o.Object, "metadata", "annotations")
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if _, is := annotations[key].(string); !is {
+			faults = append(faults, fmt.Errorf("document %d: metadata.annotations: %.80s is no text: put its value into quotes", document, key))
+		}
+	}
+	return faults
 }
 
 // Facts are those of the objects, which an administrator names: all control the autopilot, whatever their

@@ -66,12 +66,28 @@ func TestExitStatus(t *testing.T) {
 	const platform = "apiVersion: kubevirt.io/v1\nkind: KubeVirt\nmetadata:\n  name: kv\n  namespace: vmlet\n  annotations:\n    platform.kubevirt.io/autopilot: 'true'\n"
 	good := file("good.yaml", platform)
 	failing := file("failing.yaml", platform+"    platform.kubevirt.io/runtime-handler: "+strings.Repeat("x", 5000)+"\n")
+	with := func(name, annotations string) []string {
+		return []string{"render", "--output", "status", "--file", file(name, strings.Replace(platform, "    platform.kubevirt.io/autopilot: 'true'\n", annotations, 1))}
+	}
+	const gate, disabled = "    platform.kubevirt.io/autopilot: ", "    platform.kubevirt.io/autopilot: vm-priority-classes\n    platform.kubevirt.io/disabled-resources: "
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
 		{[]string{"render", "--file", good}, 0, ""},
+		{with("gate-name", gate+"'vm-priority-classes,nosuch'\n"), 1, `lists "nosuch", which is neither an asset nor a group`},
+		{with("gate-case", gate+"'True'\n"), 1, `"true", in small letters, is all of them`},
+		{with("gate-word", gate+"enabled\n"), 1, `"true", in small letters, is all of them`},
+		{with("gate-type", gate+"true\n"), 2, "platform.kubevirt.io/autopilot is no text: put its value into quotes"},
+		{with("rules-list", disabled+"'PriorityClass/vmlet-vm,PriorityClass/vmlet-vm-critical'\n"), 1, "is no YAML list of kind, name and namespace"},
+		{with("rules-object", disabled+"'{kind: PriorityClass, name: vmlet-vm}'\n"), 1, "is no YAML list of kind, name and namespace"},
+		{with("rules-broken", disabled+"'[{'\n"), 1, "is no YAML list of kind, name and namespace"},
+		{with("rules-nameless", disabled+"'[{kind: PriorityClass}]'\n"), 1, "disabled-resources[0]: kind and name are required"},
+		{with("rules-case", disabled+"'[{kind: priorityclass, name: vmlet-vm}]'\n"), 1, "disabled-resources: priorityclass/vmlet-vm is no object of the catalogue, which has PriorityClass/"},
+		{with("rules-none", disabled+"'[{kind: MachineConfig, name: 50-swap-enable}]'\n"), 1, "MachineConfig/50-swap-enable is no object of the catalogue, which has MachineConfig/"},
+		{with("rules-kind", disabled+"'[{kind: Widget, name: x}]'\n"), 1, "Widget/x is no object of the catalogue, which has none of that kind"},
+		{with("rules-good", disabled+"'[{kind: MachineConfig, name: \"90-*\"}]'\n"), 0, ""},
 		{[]string{"render", "--file", failing}, 1, ""},
 		{[]string{"render", "--file", failing, "--asset", "vm-priority-default"}, 0, ""},
 		{[]string{"render"}, 2, "choose --file or --kubeconfig"},

@@ -38,7 +38,7 @@ The file has the platform object (HyperConverged, KubeVirt, or the ConfigMap vml
 further objects of the cluster: CustomResourceDefinitions, Namespaces, Nodes, and what assets look up.
 Without a CustomResourceDefinition in it all kinds count as served.
 
-Exit status: 0; 1 if an asset failed; 2 if the flags or the file are wrong.`,
+Exit status: 0; 1 if an asset failed, or an annotation of the platform object has a fault; 2 if the flags or the file are wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	set := cmd.Flags()
@@ -89,6 +89,9 @@ func (r rendering) run(ctx context.Context, out io.Writer) error {
 	rows := report.Rows(ctx, assets, f, program.Evaluator(c, from))
 	if err := report.Write(out, r.output, rows, r.all || r.output == report.Table); err != nil {
 		return err
+	}
+	if faults := append(f.Anchor.Faults(c.Knows), report.Unmatched(c.Assets, f)...); len(faults) > 0 {
+		return errors.Join(faults...)
 	}
 	if slices.ContainsFunc(rows, func(row report.Row) bool { return row.Status == report.Error }) {
 		return errAssets
