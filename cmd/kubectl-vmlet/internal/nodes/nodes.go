@@ -34,6 +34,14 @@ type Node struct {
 	Agent string
 	// Why VMs can't start there.
 	Why []string
+	// Can is what guests can ask for there: each field of a VM with the values that the node has.
+	Can []Ability
+}
+
+// Ability is a field of a VM, and what it may be on a node.
+type Ability struct {
+	Field  string
+	Values []string
 }
 
 // List reads the nodes, in the order of their names, and the agents' Leases in the namespace
@@ -72,6 +80,12 @@ func describe(n *corev1.Node, lease *coordinationv1.Lease, known bool, now time.
 		row.Agent = agent(lease, now)
 	}
 	row.Why = obstacles(n, row)
+	for _, of := range []struct{ field, prefix string }{
+		{"cpu.model", contract.LabelCPUModel}, {"host-model", contract.LabelHostModelCPU}, {"cpu.features", contract.LabelCPUFeature},
+		{"machine.type", contract.LabelMachineType}, {"features.hyperv", contract.LabelHyperV},
+	} {
+		row.Can = append(row.Can, Ability{of.field, named(n.Labels, of.prefix)})
+	}
 	row.VMs = "yes"
 	if len(row.Why) > 0 {
 		row.VMs = "no"
@@ -95,6 +109,17 @@ func offered(labels map[string]string, prefix, defaultKey string) string {
 		return strings.Compare(a, b)
 	})
 	return cmp.Or(strings.Join(all, ", "), "-")
+}
+
+// named is what labels with a prefix name, in its order.
+func named(labels map[string]string, prefix string) (names []string) {
+	for key, value := range labels {
+		if name, is := strings.CutPrefix(key, prefix); is && value == "true" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // What agent says beside an age.
@@ -138,6 +163,21 @@ func obstacles(n *corev1.Node, row Node) (why []string) {
 		}
 	}
 	return why
+}
+
+// PrintAbilities writes what guests can ask for on each node.
+func PrintAbilities(to io.Writer, rows []Node) error {
+	for _, r := range rows {
+		if _, err := fmt.Fprintf(to, "\nA guest on %s can have:\n", r.Name); err != nil {
+			return err
+		}
+		for _, a := range r.Can {
+			if _, err := fmt.Fprintf(to, "  %-16s%s\n", a.Field, text.Safe(cmp.Or(strings.Join(a.Values, " "), "-"))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Print writes the table, and below it why VMs can't start on nodes.

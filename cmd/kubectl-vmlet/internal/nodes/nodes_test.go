@@ -103,6 +103,37 @@ No VM starts on n5:
 	}
 }
 
+// TestAbilities: what guests can have on nodes, in the words of a VM's fields.
+func TestAbilities(t *testing.T) {
+	labels := works()
+	for _, key := range []string{
+		"cpu-model.node.kubevirt.io/Penryn", "cpu-model.node.kubevirt.io/Nehalem", "host-model-cpu.node.kubevirt.io/EPYC",
+		"cpu-feature.node.kubevirt.io/vmx", "machine-type.node.kubevirt.io/q35",
+	} {
+		labels[key] = "true"
+	}
+	labels["cpu-model.node.kubevirt.io/Opteron_G1"] = "false"
+	rows, _, err := nodes.List(t.Context(), cluster(t, interceptor.Funcs{}, node("n1", labels, ready)), "vmlet", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if err := nodes.PrintAbilities(&got, rows); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+A guest on n1 can have:
+  cpu.model       Nehalem Penryn
+  host-model      EPYC
+  cpu.features    vmx
+  machine.type    q35
+  features.hyperv -
+`
+	if got.String() != want {
+		t.Errorf("got:%s\nwant:%s", &got, want)
+	}
+}
+
 // normalised leaves out how wide columns are.
 func normalised(table string) string {
 	var lines []string

@@ -126,6 +126,7 @@ func whyCommand(env Environment, target *Target) *cobra.Command {
 
 func nodesCommand(env Environment, target *Target) *cobra.Command {
 	var home string
+	var abilities bool
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Show which nodes can run VMs, with what, and why others can't",
@@ -148,9 +149,13 @@ func nodesCommand(env Environment, target *Target) *cobra.Command {
 			if unread != nil {
 				fmt.Fprintf(env.Err, "warning: agents are unknown: %v\n", unread)
 			}
-			return nodes.Print(env.Out, rows)
+			if err := nodes.Print(env.Out, rows); err != nil || !abilities {
+				return err
+			}
+			return nodes.PrintAbilities(env.Out, rows)
 		},
 	}
+	cmd.Flags().BoolVar(&abilities, "cpu", false, "show the CPU models and features, and machine types, that guests can have on each")
 	cmd.Flags().StringVar(&home, "vmlet-namespace", "vmlet", "namespace that vmlet is installed in")
 	return cmd
 }

@@ -4,7 +4,7 @@ package why
 func advice(reason string) string {
 	switch reason {
 	case "Unschedulable", "FailedScheduling":
-		return "compare the pod's nodeSelector, affinity and resources with what `kubectl vmlet nodes` shows"
+		return "compare the pod's nodeSelector, affinity and resources with what `kubectl vmlet nodes --cpu` shows"
 	case "FailedPvcNotFound":
 		return "create the claim, and the VM starts by itself, or correct the name in the VM's volumes"
 	case "FailedFindInstancetype":

@@ -44,7 +44,7 @@ type Finding struct {
 // Explain makes a page of what the objects say.
 func Explain(o *Objects) *Page {
 	p := &Page{Title: title(o), Facts: facts(o), Warnings: warnings(o)}
-	found := slices.Concat(fromIntent(o), fromController(o), fromPods(o), fromNode(o), fromInstance(o), fromHibernation(o), fromClaims(o), fromVM(o))
+	found := slices.Concat(fromDeletion(o), fromIntent(o), fromRestarts(o), fromController(o), fromPods(o), fromNode(o), fromInstance(o), fromHibernation(o), fromClaims(o), fromVM(o))
 	if len(found) == 0 {
 		found = notReady(o) // says no more than the others, where there are others
 	}
@@ -131,6 +131,56 @@ func fromIntent(o *Objects) []Finding {
 	}
 	return []Finding{f}
 }
+
+// fromDeletion is for a VM that is being deleted and that somebody's finalizer keeps.
+func fromDeletion(o *Objects) (all []Finding) {
+	add := func(of string, m *metav1.ObjectMeta) {
+		others := slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool {
+			return f == contract.FinalizerMachine || f == contract.FinalizerInstance || f == metav1.FinalizerDeleteDependents
+		})
+		if m.DeletionTimestamp == nil || len(others) == 0 {
+			return
+		}
+		all = append(all, Finding{
+			Since: m.DeletionTimestamp.Time, Of: of, Reason: "Finalizer", Message: "it is being deleted, and kept by " + strings.Join(others, ", ") + ", which is not vmlet's",
+			Do: "the program that set it takes it away when it is done: see whether that runs",
+		})
+	}
+	if o.VM != nil {
+		add("VM "+o.VM.Name, &o.VM.ObjectMeta)
+	}
+	if o.Instance != nil {
+		add("instance "+o.Instance.Name, &o.Instance.ObjectMeta)
+	}
+	return all
+}
+
+// fromRestarts is for a guest that ends and is started again and again.
+func fromRestarts(o *Objects) []Finding {
+	if o.VM == nil || strategy(o.VM) != kubevirtv1.RunStrategyAlways {
+		return nil
+	}
+	var starts int32
+	var last time.Time
+	for _, e := range o.Events {
+		if e.InvolvedObject.Kind == "VirtualMachine" && e.Reason == "SuccessfulCreate" {
+			starts += max(times(e), 1)
+			if at := lastSeen(e); at.After(last) {
+				last = at
+			}
+		}
+	}
+	if starts < manyStarts {
+		return nil
+	}
+	return []Finding{{
+		Since: last, Of: "VM " + o.VM.Name, Reason: "StartsAgain", Message: fmt.Sprintf("its guest was started %d times within the hour that events are kept: run strategy Always starts a guest again that ends, also one that shuts itself down", starts),
+		Do: "kubectl logs of its pod shows why the guest ends; run strategy RerunOnFailure starts only one that failed",
+	}}
+}
+
+// manyStarts are more than an administrator makes by hand.
+const manyStarts = 5
 
 // fromController finds a controller that does not look at the VM.
 func fromController(o *Objects) []Finding {

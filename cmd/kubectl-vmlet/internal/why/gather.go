@@ -41,6 +41,8 @@ type Objects struct {
 	Claims []corev1.PersistentVolumeClaim
 	// Node that the pod is bound to.
 	Node *corev1.Node
+	// Nodes are all, where no node takes the pod.
+	Nodes []corev1.Node
 	// Events about all of these but the node.
 	Events []corev1.Event
 	// Unread says what could not be read, which makes the page incomplete.
@@ -158,9 +160,18 @@ func (o *Objects) claimNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// readNode leaves out a node that the user may not read: few may.
+// readNode leaves out nodes that the user may not read: few may.
 func (o *Objects) readNode(ctx context.Context, from client.Reader) {
-	if len(o.Pods) == 0 || o.Pods[0].Spec.NodeName == "" {
+	if len(o.Pods) == 0 {
+		return
+	}
+	if unscheduled(&o.Pods[0]) != nil {
+		var all corev1.NodeList
+		if !o.unread("nodes", from.List(ctx, &all)) {
+			o.Nodes = all.Items
+		}
+	}
+	if o.Pods[0].Spec.NodeName == "" {
 		return
 	}
 	node := &corev1.Node{}

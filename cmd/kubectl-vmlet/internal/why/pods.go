@@ -21,16 +21,28 @@ func fromPods(o *Objects) (all []Finding) {
 		if !p.DeletionTimestamp.IsZero() {
 			all = append(all, Finding{Since: p.DeletionTimestamp.Time, Of: of, Reason: "Terminating", Message: "the guest is being shut down, or its node is not heard", Do: advice("Terminating")})
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				all = append(all, Finding{Since: c.LastTransitionTime.Time, Of: of, Reason: cmp.Or(c.Reason, string(c.Type)), Message: c.Message, Do: advice(c.Reason)})
+		if c := unscheduled(&p); c != nil {
+			f := Finding{Since: c.LastTransitionTime.Time, Of: of, Reason: cmp.Or(c.Reason, string(c.Type)), Message: c.Message, Do: advice(c.Reason)}
+			if lacks := lacking(&p, o.Nodes); len(o.Nodes) > 0 && len(lacks) > 0 {
+				f.Do = strings.Join(lacks, "; ")
 			}
+			all = append(all, f)
 		}
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			all = append(all, fromContainer(of, p.CreationTimestamp.Time, c)...)
 		}
 	}
 	return all
+}
+
+// unscheduled is the condition of a pod that no node takes; nil: one has.
+func unscheduled(p *corev1.Pod) *corev1.PodCondition {
+	for i, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
 }
 
 // fromContainer finds a container that can't start, or has failed.
