@@ -1,10 +1,13 @@
 package doctest
 
 import (
+	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,7 +23,7 @@ func TestThreatModel(t *testing.T) {
 	document := string(content)
 	there := tests(t, root)
 	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(document, -1) {
-		if !there[m[1]] {
+		if there[m[1]] == nil {
 			t.Errorf("docs/threat-model.md names %s, and no package has it", m[1])
 		}
 	}
@@ -40,28 +43,38 @@ func TestThreatModel(t *testing.T) {
 	}
 }
 
-// TestSeeds: docs/seeds.md names tests that there are.
+// TestSeeds: docs/seeds.md names tests that there are, with the package where several have one of the name.
 func TestSeeds(t *testing.T) {
 	there := tests(t, root)
-	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(Read(t, filepath.Join(root, "docs/seeds.md")), -1) {
-		if !there[m[1]] {
+	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)(?:/[^`]*)?`(?: \\(([^)]*)\\))?").FindAllStringSubmatch(Read(t, filepath.Join(root, "docs/seeds.md")), -1) {
+		in := there[m[1]]
+		first, _, _ := strings.Cut(m[2], ",")
+		switch {
+		case in == nil:
 			t.Errorf("docs/seeds.md names %s, and no package has it", m[1])
+		case len(in) > 1 && !in[first]:
+			t.Errorf("docs/seeds.md names %s of %q, want one of %q", m[1], m[2], slices.Sorted(maps.Keys(in)))
 		}
 	}
 }
 
-// tests are the names of all tests and fuzz targets in the tree.
-func tests(t *testing.T, root string) map[string]bool {
+// tests are the names of all tests and fuzz targets in the tree, each with its packages' folders.
+func tests(t *testing.T, root string) map[string]map[string]bool {
 	t.Helper()
 	name := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9]+)\(`)
-	found := make(map[string]bool)
+	found := make(map[string]map[string]bool)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		content, err := os.ReadFile(path)
 		for _, m := range name.FindAllSubmatch(content, -1) {
-			found[string(m[1])] = true
+			if found[string(m[1])] == nil {
+				found[string(m[1])] = make(map[string]bool)
+			}
+			folder, errFolder := filepath.Rel(root, filepath.Dir(path))
+			found[string(m[1])][folder] = true
+			err = errors.Join(err, errFolder)
 		}
 		return err
 	})
