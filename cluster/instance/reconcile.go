@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		err := t.take(ctx, next)
 		switch {
-		case apierrors.IsConflict(err):
+		case apierrors.IsConflict(err), next.do == write && apierrors.IsNotFound(err): // what was read is behind
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("%s: %w", next.do, err)

@@ -48,6 +48,23 @@ func TestOtherPodsAreAskedFor(t *testing.T) {
 	}
 }
 
+// TestWriteToAGoneInstance: one that is gone, which the cache does not know yet, is no error in the log.
+func TestWriteToAGoneInstance(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	vmi := w.instance()
+	vmi.Status.Phase = kubevirtv1.PhaseScheduled
+	w.must(w.server.Status().Update(t.Context(), vmi))
+	w.cached, w.writes = w.snapshot(), nil
+	w.forgetInstance()
+	w.reconcile(w.controller())
+	if len(w.errors) > 0 || !slices.Contains(w.writes, "status instance") {
+		t.Errorf("errors %v, writes %q, want none, and the status", w.errors, w.writes)
+	}
+}
+
 // TestOwnerGoneMeanwhile: an instance that is deleted while its pod is made leaves no pod.
 func TestOwnerGoneMeanwhile(t *testing.T) {
 	w := newWorld(t)
