@@ -49,15 +49,23 @@ func (i Image) Open(name string) (*os.File, error) {
 }
 
 func (i Image) disk() (*os.File, error) {
+	const none = "has no single disk file under " + diskFolder
 	names, err := i.names(diskFolder)
-	if err == nil && len(names) == 1 {
-		return i.file(path.Join(diskFolder, names[0]))
+	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, fmt.Errorf("%s, which is a file: put it into a folder (ADD disk.img %s/, with the slash), or give %s as the path", none, diskFolder, diskFolder)
+	case err != nil:
+		return nil, fmt.Errorf("%s; found: %s", none, i.list("/"))
+	case len(names) == 0:
+		return nil, errors.New(none + "; found: nothing")
+	case len(names) > 1:
+		return nil, fmt.Errorf("%s; found: %s: give one of them as the path", none, i.list(diskFolder))
 	}
-	found := i.list("/")
-	if err == nil {
-		found = i.list(diskFolder)
+	name := path.Join(diskFolder, names[0])
+	if _, err := i.names(name); err == nil {
+		return nil, fmt.Errorf("%s, but a folder; found: %s: give the file as the path", none, i.list(name))
 	}
-	return nil, fmt.Errorf("has no single disk file under %s; found: %s", diskFolder, found)
+	return i.file(name)
 }
 
 // file opens a regular file.
