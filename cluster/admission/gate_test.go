@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/test/everything"
 )
 
 // disks is a VM with n disks, as a client writes it.
@@ -185,6 +186,9 @@ func TestSmallReviewsMeanwhile(t *testing.T) {
 		"members": strings.Replace(disks(maxItems), `"a":`, strings.Repeat(`"`+strings.Repeat("k", 40)+`":"v",`, maxMembers-6*maxItems)+`"a":`, 1),
 	} {
 		for _, path := range []string{PathMutateMachine, PathValidateMachine} {
+			if !everything.Wanted() && (what != "lists" || path != PathValidateMachine) {
+				continue
+			}
 			body, done := review(t, object), make(chan struct{})
 			var large sync.WaitGroup
 			for range 6 {
