@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/certificates"
 	"github.com/vmlet/vmlet/cluster/installation"
+	"github.com/vmlet/vmlet/cluster/machine"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -62,10 +62,7 @@ func cacheOptions(namespace, configuration string) cache.Options {
 // are followed. What is read of other such kinds is read live, and so are instancetypes and preferences:
 // a VM reads them once, and whoever makes them may make large ones.
 func clientOptions() client.Options {
-	return client.Options{Cache: &client.CacheOptions{Unstructured: true, DisableFor: []client.Object{
-		&instancetypev1.VirtualMachineInstancetype{}, &instancetypev1.VirtualMachineClusterInstancetype{},
-		&instancetypev1.VirtualMachinePreference{}, &instancetypev1.VirtualMachineClusterPreference{},
-	}}}
+	return client.Options{Cache: &client.CacheOptions{Unstructured: true, DisableFor: machine.Uncached()}}
 }
 
 // namesAndLabels leaves of a definition what is read: clusters have hundreds, and kubectl apply

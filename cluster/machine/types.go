@@ -2,6 +2,8 @@ package machine
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -127,6 +129,10 @@ func typeKinds() map[string]client.Object {
 		instancetypev1.KindClusterPreference:   &instancetypev1.VirtualMachineClusterPreference{},
 	}
 }
+
+// Uncached are the kinds of which names alone are watched: a Reconciler's client has to read them from the API
+// server, as a cache of the whole objects would be behind the watch of their names.
+func Uncached() []client.Object { return slices.Collect(maps.Values(typeKinds())) }
 
 // waiting returns the VMs that name an instancetype or preference of a kind and have not begun with
 // it.

@@ -93,7 +93,10 @@ func run(ctx context.Context, t *testing.T, kubeconfig string) client.Client {
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, kubevirtv1.AddToScheme(scheme))
 	must(t, instancetypev1.AddToScheme(scheme))
-	m, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
+	m, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: machine.Uncached()}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
