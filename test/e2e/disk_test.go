@@ -146,7 +146,7 @@ func (s *suite) memoryStaysWithItsDisks() {
 
 	s.t.Log("another VM, while the first has the disk")
 	err := s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true})
-	refused(s.t, err, codes.FailedPrecondition, "disks[0].path", own, "vm r2", "vm r1, which runs and writes to it")
+	refused(s.t, err, codes.FailedPrecondition, "disks[0].path", own, "vm r2", "vm r1", "writes to it")
 	s.t.Log("the same VM under another name")
 	err = s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r3"})
 	refused(s.t, err, codes.FailedPrecondition, "r1", "is running", "--new-identity")
@@ -156,7 +156,7 @@ func (s *suite) memoryStaysWithItsDisks() {
 	s.must(s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true}))
 	r2 := s.vm("r2")
 	r2.is(paused)
-	refused(s.t, s.restore(&nodev1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, "disks[0].path", own, "vm r2, which runs and writes to it")
+	refused(s.t, s.restore(&nodev1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, "disks[0].path", own, "vm r2", "writes to it")
 	s.signal(unix.SIGKILL)
 	s.node.start()
 	r2.follow()

@@ -87,7 +87,7 @@ func (v *installed) autopilotOff(t *testing.T) {
 	var log string
 	v.eventually(t, func() bool {
 		log, _ = v.Kubectl(v.ctx, "logs", v.pilot(), "-n", "vmlet")
-		off, on := strings.LastIndex(log, "autopilot is off"), strings.LastIndex(log, "autopilot is on")
+		off, on := strings.LastIndex(log, "keeping idle"), strings.LastIndex(log, "autopilot is on")
 		return off > on
 	}, func() string { return "the autopilot does not say that it is off: " + log })
 }
