@@ -137,11 +137,12 @@ func (v *installed) describe(t *testing.T) {
 	t.Helper()
 	for _, args := range [][]string{
 		{"get", "vm,vmi,pods,pvc", "--all-namespaces", "-o", "wide"},
+		{"-n", guests, "get", "events", "--sort-by=lastTimestamp", "-o", "custom-columns=:lastTimestamp,:involvedObject.kind,:involvedObject.name,:reason,:message"},
 		{"get", "nodes", "-o", "jsonpath={.items[0].spec.taints} {.items[0].status.conditions}"},
-		{"-n", "vmlet", "logs", "daemonset/vmlet-agent", "--tail=60"},
-		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-controller", "--tail=60", "--prefix"},
-		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-api", "--tail=20", "--prefix"},
 		{"get", "events", "--all-namespaces", "--field-selector=type=Warning"},
+		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-api", "--tail=20", "--prefix"},
+		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-controller", "--tail=60", "--prefix"},
+		{"-n", "vmlet", "logs", "daemonset/vmlet-agent", "--tail=60"}, // the last lines say most, and are seldom cut off
 	} {
 		out, err := v.Kubectl(v.ctx, args...)
 		t.Logf("kubectl %s:\n%s%v", strings.Join(args, " "), out, err)
