@@ -22,8 +22,8 @@ func (v *installed) testMultus(t *testing.T) {
 	must(t, v.Apply(v.ctx, bridges+
 		bridgedMachine("red", "02:00:00:00:00:0a", "console=ttyS0 quiet vmlet.interval=1h", "[]", "[]")+
 		bridgedMachine("green", "02:00:00:00:00:0b", guest.SmallDiskCmdline, "[{name: root, disk: {bus: virtio}}, {name: seed, disk: {bus: virtio}}]", smallVolumes)))
-	red, green := v.phase(t, "red", kubevirtv1.PhaseRunning), v.phase(t, "green", kubevirtv1.PhaseRunning)
-	redPod, greenPod := v.podOf(t, red), v.podOf(t, green)
+	redPod, greenPod := v.booted(t, "red", "count 0 "), v.booted(t, "green", "list of built-in commands")
+	red := v.vmi(t, "red")
 
 	v.ask(t, redPod, "ip", "link eth1 02:00:00:00:00:0a")
 	v.ask(t, redPod, "serve 7001 red", "serve 7001")
@@ -58,6 +58,21 @@ func (v *installed) testMultus(t *testing.T) {
 	v.remove(t, machine(t, "red", "", idle), machine(t, "green", "", idle))
 	v.noMachine(t, "red")
 	v.noMachine(t, "green")
+}
+
+// booted waits until the console of a VM's guest has said something, and returns its pod. It may be a
+// second one: QEMU's emulation aborts now and then while a guest with several vCPUs maps its devices
+// (docs/hypervisors.md), and the VM is started again.
+func (v *installed) booted(t *testing.T, name, says string) (pod *corev1.Pod) {
+	t.Helper()
+	v.until(t, name, "up", func(vmi *kubevirtv1.VirtualMachineInstance) bool {
+		if pod = v.podOf(t, vmi); pod == nil || vmi.Status.Phase != kubevirtv1.PhaseRunning {
+			return false
+		}
+		log, err := v.Kubectl(v.ctx, "logs", "-n", guests, pod.Name) // which may be gone meanwhile
+		return err == nil && strings.Contains(log, says)
+	})
+	return pod
 }
 
 // reachedBeside: the guest is reached at its pod's address, too, and its interfaces have a queue
