@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -191,7 +190,7 @@ func (c *controller) observe(f facts.Facts) bool {
 	on := false
 	var warning error
 	if f.Anchor != nil && f.Anchor.Scope.On() {
-		warning = errors.Join(f.Anchor.Faults(c.Catalog.Knows)...)
+		warning = evaluate.Annotations(c.Catalog, f)
 		on = f.Anchor.Scope.All || len(f.Anchor.Scope.Unknown(c.Catalog.Knows)) < len(f.Anchor.Scope.Names)
 	}
 	told := fmt.Sprint(on, warning, names(f.Ignored))

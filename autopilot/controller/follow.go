@@ -201,8 +201,9 @@ func stripFor(of schema.GroupVersionResource) func(*unstructured.Unstructured) {
 			plain(o)
 			o.SetLabels(labels)
 			allocatable, _, _ := unstructured.NestedMap(o.Object, "status", "allocatable")
+			kubelet, _, _ := unstructured.NestedString(o.Object, "status", "nodeInfo", "kubeletVersion")
 			delete(o.Object, "spec")
-			o.Object["status"] = map[string]any{"allocatable": allocatable}
+			o.Object["status"] = map[string]any{"allocatable": allocatable, "nodeInfo": map[string]any{"kubeletVersion": kubelet}}
 		}
 	case facts.Namespaces():
 		return func(o *unstructured.Unstructured) {

@@ -4,11 +4,15 @@ package evaluate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/vmlet/vmlet/autopilot/anchor"
 	"github.com/vmlet/vmlet/autopilot/catalog"
 	"github.com/vmlet/vmlet/autopilot/decide"
 	"github.com/vmlet/vmlet/autopilot/facts"
@@ -44,4 +48,48 @@ func (e Evaluator) Look(ctx context.Context, a *catalog.Asset, f facts.Facts) (d
 		in.Paused = e.Paused(decide.Key(in.Rendered), decide.PauseWritten(f.Anchor, in.Rendered, in.Live))
 	}
 	return in, decide.Decide(in), nil
+}
+
+// Annotations are the faults of the platform object's annotations, all of them; nil: there are none.
+func Annotations(c *catalog.Catalog, f facts.Facts) error {
+	return errors.Join(append(f.Anchor.Faults(c.Knows), unmatched(c.Assets, f)...)...)
+}
+
+// unmatched are the rules of the annotation disabled-resources that fit no object of the catalogue, with the names of
+// their kind's objects.
+func unmatched(assets []*catalog.Asset, f facts.Facts) (faults []error) {
+	var objects []anchor.Exclusion
+	if len(f.Anchor.Exclusions) > 0 {
+		for _, a := range assets {
+			namespace, name, err := render.Identity(a, f)
+			if err != nil {
+				namespace, name = "", ""
+			}
+			objects = append(objects, anchor.Exclusion{Kind: a.Kind.Kind, Namespace: namespace, Name: name})
+		}
+	}
+	for _, rule := range f.Anchor.Exclusions {
+		if !slices.ContainsFunc(objects, func(o anchor.Exclusion) bool {
+			// A name that can't be known here may be meant.
+			return rule.Matches(o.Kind, o.Namespace, o.Name) || o.Name == "" && o.Kind == rule.Kind
+		}) {
+			faults = append(faults, fmt.Errorf("%s: %s is no object of the catalogue%s", anchor.Disabled, rule, ofKind(objects, rule.Kind)))
+		}
+	}
+	return faults
+}
+
+// ofKind tells the objects of a kind, whatever case it is written in.
+func ofKind(objects []anchor.Exclusion, kind string) string {
+	var names []string
+	for _, o := range objects {
+		if strings.EqualFold(o.Kind, kind) {
+			names = append(names, o.String())
+		}
+	}
+	if len(names) == 0 {
+		return ", which has none of that kind"
+	}
+	slices.Sort(names)
+	return ", which has " + strings.Join(slices.Compact(names), ", ")
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,6 +72,8 @@ type Facts struct {
 	Namespaces map[string]bool
 	// Hardware has every detector, and whether any node has it.
 	Hardware map[string]bool
+	// Version is that of the oldest kubelet, as v1.36.3: what a node has to understand. "": no node is known.
+	Version string
 	// Namespace is the autopilot's own.
 	Namespace string
 	// Ignored are HyperConverged and KubeVirt objects of other namespaces than the one that counts.
@@ -109,7 +112,7 @@ func gather(ctx context.Context, from Reader, namespace, configuration string, k
 	if err != nil {
 		return f, fmt.Errorf("reading Nodes: %w", err)
 	}
-	f.Hardware = hardware(nodes)
+	f.Hardware, f.Version = hardware(nodes), oldest(nodes)
 	namespaces, err := from.List(ctx, Namespaces(), "")
 	if err != nil {
 		return f, fmt.Errorf("reading Namespaces: %w", err)
@@ -189,6 +192,21 @@ func hardware(nodes []*unstructured.Unstructured) map[string]bool {
 		})
 	}
 	return found
+}
+
+// oldest is the lowest version that nodes' kubelets say; one that says none that can be read doesn't count.
+func oldest(nodes []*unstructured.Unstructured) string {
+	var lowest *version.Version
+	for _, n := range nodes {
+		text, _, _ := unstructured.NestedString(n.Object, "status", "nodeInfo", "kubeletVersion")
+		if v, err := version.ParseGeneric(text); err == nil && (lowest == nil || v.LessThan(lowest)) {
+			lowest = v
+		}
+	}
+	if lowest == nil {
+		return ""
+	}
+	return "v" + lowest.String()
 }
 
 // Kinds are those that a cluster serves.

@@ -12,6 +12,7 @@ import (
 	"text/template"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/autopilot/anchor"
@@ -30,6 +31,27 @@ type Context struct {
 	Namespace string
 	// Hardware has every detector.
 	Hardware map[string]bool
+	Cluster  Cluster
+	// Asset is what metadata.yaml says of the one that is rendered.
+	Asset *catalog.Asset
+}
+
+// Cluster is what templates see of the platform.
+type Cluster struct {
+	// Version is facts.Facts' own.
+	Version string
+	// Capabilities are the kinds that it serves.
+	Capabilities facts.Kinds
+}
+
+// AtLeast reports whether all nodes have a version, as 1.34, or a later one. Where no node is known none has.
+func (c Cluster) AtLeast(least string) (bool, error) {
+	want, err := version.ParseGeneric(least)
+	if err != nil || c.Version == "" {
+		return false, err
+	}
+	has, err := version.ParseGeneric(c.Version)
+	return err == nil && has.AtLeast(want), err
 }
 
 // Renderer renders assets of a catalogue. It keeps nothing.
@@ -45,7 +67,7 @@ func (r Renderer) Object(ctx context.Context, a *catalog.Asset, f facts.Facts) (
 	text := a.Text
 	if a.Template {
 		var err error
-		if text, err = execute(a.Path, a.Text, f, (&functions{ctx: ctx, asset: a, facts: f, Renderer: r}).all()); err != nil {
+		if text, err = execute(a.Text, &functions{ctx: ctx, asset: a, facts: f, Renderer: r}); err != nil {
 			return nil, err
 		}
 	}
@@ -69,20 +91,21 @@ func (r Renderer) Object(ctx context.Context, a *catalog.Asset, f facts.Facts) (
 // anything being looked up.
 func Identity(a *catalog.Asset, f facts.Facts) (namespace, name string, err error) {
 	one := func(text string) (value string) {
-		text, fault := execute(a.Path, text, f, (&functions{asset: a, facts: f}).all())
+		text, fault := execute(text, &functions{asset: a, facts: f})
 		err = errors.Join(err, fault, yaml.Unmarshal([]byte(text), &value))
 		return value
 	}
 	return one(a.NamespaceText), one(a.NameText), err
 }
 
-func execute(name, text string, f facts.Facts, functions template.FuncMap) (string, error) {
-	t, err := template.New(name).Option("missingkey=error").Funcs(functions).Parse(text)
+func execute(text string, with *functions) (string, error) {
+	t, err := template.New(with.asset.Path).Option("missingkey=error").Funcs(with.all()).Parse(text)
 	if err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&bounded{&out}, Context{f.Anchor, f.Anchor, f.Namespace, f.Hardware}); err != nil {
+	f := with.facts
+	if err := t.Execute(&bounded{&out}, Context{f.Anchor, f.Anchor, f.Namespace, f.Hardware, Cluster{f.Version, f.Kinds}, with.asset}); err != nil {
 		return "", err
 	}
 	return strings.TrimSpace(out.String()), nil

@@ -37,6 +37,21 @@ apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: kubevirts.kubevirt.io}
 spec: {group: kubevirt.io, names: {kind: KubeVirt, plural: kubevirts}, versions: [{name: v1, served: true, storage: true}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: new}
+status: {nodeInfo: {kubeletVersion: v1.36.3+vendor}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: old}
+status: {nodeInfo: {kubeletVersion: v1.34.9}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: odd}
+status: {nodeInfo: {kubeletVersion: unknown}}
 `
 
 // failing is an API server that does not answer.
@@ -77,6 +92,10 @@ func TestFunctions(t *testing.T) {
 		{`{{ labels "large" }}`, "", "more than 4096 bytes"},
 		{`{{ .Platform.Name }} {{ .HCO.Namespace }} {{ .Namespace }} {{ .Platform.Kind }}`, "kv kvns vmlet KubeVirt", ""},
 		{`{{ .Hardware.kvmPresent }}`, "false", ""},
+		{`{{ .Cluster.Version }} {{ .Cluster.AtLeast "1.34" }} {{ .Cluster.AtLeast "1.35.1" }}`, "v1.34.9 true false", ""},
+		{`{{ .Cluster.AtLeast "new" }}`, "", `could not parse "new"`},
+		{`{{ .Cluster.Capabilities.Defined "widgets.example.com" }} {{ .Cluster.Capabilities.Defined "none.example.com" }}`, "true false", ""},
+		{`{{ .Asset.Name }} {{ .Asset.Component }} {{ .Asset.Install }} {{ .Asset.Phase }}`, "x ConfigMap opt-in 1", ""},
 		{`{{ .Hardware.none }}`, "", "no entry for key"},
 		{`{{ .Platform.Object.spec.none }}`, "", "no entry for key"},
 		{`{{ dig "spec" "count" 7 .Platform.Object }} {{ dig "spec" "none" "x" 7 .Platform.Object }} {{ dig "spec" "count" "x" 7 .Platform.Object }}`, "3 7 7", ""},
@@ -95,7 +114,7 @@ func TestFunctions(t *testing.T) {
 		{`{{ now }}`, "", `function "now" not defined`},
 		{`{{ range lookupAll "storage.k8s.io/v1" "StorageClass" }}{{ range splitList "" (readAsset "large") }}{{ readAsset "large" }}{{ end }}{{ end }}`, "", "more than 1048576 bytes"},
 	} {
-		a := &catalog.Asset{Name: "x", Path: "active/x.tpl", Template: true, Reads: reads, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+		a := &catalog.Asset{Name: "x", Path: "active/x.tpl", Component: "ConfigMap", Install: catalog.OptIn, Phase: 1, Template: true, Reads: reads, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 		a.Text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  v: " + c.text + "\n"
 		r := Renderer{From: objects, Files: fstest.MapFS{"f": {Data: []byte("file")}, "large": {Data: []byte(strings.Repeat("x", 1<<11))}}}
 		o, err := r.Object(t.Context(), a, f)

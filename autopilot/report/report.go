@@ -7,17 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/vmlet/vmlet/autopilot/anchor"
 	"github.com/vmlet/vmlet/autopilot/catalog"
 	"github.com/vmlet/vmlet/autopilot/decide"
 	"github.com/vmlet/vmlet/autopilot/evaluate"
 	"github.com/vmlet/vmlet/autopilot/facts"
-	"github.com/vmlet/vmlet/autopilot/render"
 )
 
 // Status is that of an asset.
@@ -76,35 +72,6 @@ func Rows(ctx context.Context, assets []*catalog.Asset, f facts.Facts, e evaluat
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// Unmatched are the rules of the annotation disabled-resources that fit no object of the catalogue, with the names of
-// their kind's objects.
-func Unmatched(assets []*catalog.Asset, f facts.Facts) (faults []error) {
-	for _, rule := range f.Anchor.Exclusions {
-		var names []string
-		fits := false
-		for _, a := range assets {
-			namespace, name, err := render.Identity(a, f)
-			// A name that can't be known here may be meant.
-			fits = fits || rule.Matches(a.Kind.Kind, namespace, name) || err != nil && rule.Kind == a.Kind.Kind
-			if strings.EqualFold(a.Kind.Kind, rule.Kind) {
-				names = append(names, anchor.Exclusion{Kind: a.Kind.Kind, Namespace: namespace, Name: name}.String())
-			}
-		}
-		if !fits {
-			faults = append(faults, fmt.Errorf("%s: %s is no object of the catalogue%s", anchor.Disabled, rule, of(names)))
-		}
-	}
-	return faults
-}
-
-func of(names []string) string {
-	if len(names) == 0 {
-		return ", which has none of that kind"
-	}
-	slices.Sort(names)
-	return ", which has " + strings.Join(slices.Compact(names), ", ")
 }
 
 // Shown are the rows without those that are left out, unless all are wanted.

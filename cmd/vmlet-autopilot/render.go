@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/autopilot/anchor"
 	"github.com/vmlet/vmlet/autopilot/apply"
 	"github.com/vmlet/vmlet/autopilot/catalog"
+	"github.com/vmlet/vmlet/autopilot/evaluate"
 	"github.com/vmlet/vmlet/autopilot/facts"
 	"github.com/vmlet/vmlet/autopilot/program"
 	"github.com/vmlet/vmlet/autopilot/report"
@@ -90,8 +91,8 @@ func (r rendering) run(ctx context.Context, out io.Writer) error {
 	if err := report.Write(out, r.output, rows, r.all || r.output == report.Table); err != nil {
 		return err
 	}
-	if faults := append(f.Anchor.Faults(c.Knows), report.Unmatched(c.Assets, f)...); len(faults) > 0 {
-		return errors.Join(faults...)
+	if err := evaluate.Annotations(c, f); err != nil {
+		return err
 	}
 	if slices.ContainsFunc(rows, func(row report.Row) bool { return row.Status == report.Error }) {
 		return errAssets
