@@ -263,6 +263,10 @@ func TestSeedsAssets(t *testing.T) {
 		{name: "swap-enable", kind: "MachineConfig", install: "always"},
 		{name: "psi-enable", kind: "MachineConfig", install: "always", group: "descheduler-loadaware", gate: "kubedeschedulers.operator.openshift.io"},
 		{name: "pci-passthrough", kind: "MachineConfig", install: "opt-in", conditions: "platform.kubevirt.io/openshift=true pciDevicesPresent"},
+		{name: "numa-topology", kind: "MachineConfig", install: "opt-in", conditions: "platform.kubevirt.io/openshift=true numaNodesPresent"},
+		{name: "vfio-devices", kind: "MachineConfig", install: "opt-in", conditions: "platform.kubevirt.io/vfio-pci-ids= vfioCapable"},
+		{name: "usb-passthrough", kind: "MachineConfig", install: "opt-in", conditions: "platform.kubevirt.io/enable-usb-passthrough=true usbDevicesPresent"},
+		{name: "aaq-operator", kind: "AAQ", install: "opt-in", conditions: "platform.kubevirt.io/enable-aaq=true"},
 		{name: "kubelet-perf-settings", kind: "KubeletConfig", install: "always"},
 		{name: "kubelet-cpu-manager", kind: "KubeletConfig", install: "opt-in", conditions: "CPUManager"},
 		{name: "node-health-check", kind: "NodeHealthCheck", install: "always", gate: "selfnoderemediationtemplates.self-node-remediation.medik8s.io"},
@@ -311,6 +315,22 @@ func TestAssetsAreDocumented(t *testing.T) {
 			if word != "" && !strings.Contains(section, "`"+word+"`") && !strings.Contains(section, "`"+word+"=") {
 				t.Errorf("docs/operations.md has no `%s` of asset %s", word, a.Name)
 			}
+		}
+	}
+}
+
+// TestDeviceNumbers: a value that is no list of devices is told, and writes no line into a file of modprobe's.
+func TestDeviceNumbers(t *testing.T) {
+	c, o := embedded(t), read(t, "plain.yaml")
+	for value, good := range map[string]bool{
+		"10de:1eb8": true, "10de:1eb8,8086:1572": true, "": true, "10de": false, "10DE:1EB8": false, "10de:1eb8,": false,
+		"10de:1eb8\ninstall vfio-pci /bin/sh": false, "10de:1eb8\n": false, "10de:1eb8%0Ainstall": false,
+	} {
+		f := gather(t, o)
+		f.Anchor.Annotations[anchor.Prefix+"vfio-pci-ids"] = value
+		object, err := render.Renderer{Files: c.Active(), From: o}.Object(t.Context(), c.Named("vfio-devices"), f)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "vfio-pci-ids: want VENDOR:DEVICE") || (object != nil) != (good && value != "") {
+			t.Errorf("%q: object %v, error %v", value, object, err)
 		}
 	}
 }

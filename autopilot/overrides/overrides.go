@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmlet/vmlet/autopilot/anchor"
 	"github.com/vmlet/vmlet/autopilot/catalog"
@@ -160,40 +163,84 @@ func escaped(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
-// Mask removes fields from a copy of an object. A field inside a list is a fault: what its index
-// means is not the same in the object that is applied as in the one that is live. So is one inside a
-// map that an apply replaces as a whole: without the field it would be taken away, or nothing would
-// be masked. Name the list or the map.
+// Mask leaves fields of a copy of an object to others: it removes them. What is inside a list, or a map that an
+// apply replaces as a whole, gets its live value instead: without it the apply would take it away. The error has
+// all fields that can't be found in a list.
 func Mask(object, live *unstructured.Unstructured, fields [][]string) (*unstructured.Unstructured, error) {
 	masked := object.DeepCopy()
 	owned := ownedBy(live, func(metav1.ManagedFieldsEntry) bool { return true })
 	var faults []error
 	for _, keys := range fields {
-		in, set, value := masked.Object, any(owned), any(live.Object)
-		for i, key := range keys {
-			if i == len(keys)-1 {
-				delete(in, key)
-				break
-			}
-			next, is := in[key].(map[string]any)
-			_, whole := in[key].([]any)
-			set, _ = child(set, "f:"+key)
-			value, _ = child(value, key)
-			if leaf, owned := set.(map[string]any); owned && len(leaf) == 0 {
-				// A map of which others have fields is none, though who has none of them has it like this.
-				there, _ := value.(map[string]any)
-				whole = whole || len(there) > 0
-			}
-			if whole {
-				faults = append(faults, fmt.Errorf("%s: /%s is a list, or a map that is replaced like one: name it as a whole", IgnoreAnnotation, strings.Join(keys[:i+1], "/")))
-			}
-			if !is || whole {
-				break
-			}
-			in = next
+		if err := mask(masked.Object, owned, live.Object, keys, false); err != nil {
+			faults = append(faults, fmt.Errorf("%s: /%s: %w", IgnoreAnnotation, strings.Join(keys, "/"), err))
 		}
 	}
 	return masked, errors.Join(faults...)
+}
+
+// mask leaves one field of a value to others. set is what is owned of the value, whole, whether an apply replaces it
+// as a whole.
+func mask(value, set, live any, keys []string, whole bool) error {
+	key, last := keys[0], len(keys) == 1
+	switch in := value.(type) {
+	case map[string]any:
+		theirs, there := child(live, key)
+		switch {
+		case last && whole && there:
+			in[key] = runtime.DeepCopyJSONValue(theirs)
+		case last:
+			delete(in, key)
+		default:
+			set, _ = child(set, "f:"+key)
+			return mask(in[key], set, theirs, keys[1:], whole || replaced(set, theirs))
+		}
+	case []any:
+		i, err := strconv.Atoi(key)
+		if err != nil || i < 0 {
+			return fmt.Errorf("%.100q is no number of a list's item, of which the first is 0", key)
+		}
+		if i >= len(in) {
+			return nil // as a field that is not there
+		}
+		theirs, there := counterpart(in[i], i, live, keys[1:])
+		switch {
+		case there && last:
+			in[i] = runtime.DeepCopyJSONValue(theirs)
+		case there:
+			return mask(in[i], nil, theirs, keys[1:], true)
+		}
+	}
+	return nil
+}
+
+// replaced reports whether a map has one owner for all of it. A map of which others have fields has none, though
+// who has none of them has it like this.
+func replaced(set, live any) bool {
+	leaf, owned := set.(map[string]any)
+	there, _ := live.(map[string]any)
+	return owned && len(leaf) == 0 && len(there) > 0
+}
+
+// counterpart is the item of a live list that is the same as one of another list: the one with its name or path,
+// as somebody may have put others in front, else the one at its place. So is one whose name is the field.
+func counterpart(item any, place int, live any, field []string) (any, bool) {
+	all, _ := live.([]any)
+	for _, key := range []string{"name", "path"} {
+		if name, named := child(item, key); named && !slices.Equal(field, []string{key}) {
+			i := slices.IndexFunc(all, func(other any) bool {
+				theirs, is := child(other, key)
+				return is && reflect.DeepEqual(theirs, name)
+			})
+			if i < 0 {
+				return nil, false
+			}
+			return all[i], true
+		}
+	}
+	if place >= len(all) {
+		return nil, false
+	}
+	return all[place], true
 }
 
 // Owned is the part of a live object below fields that a manager owns by server-side apply: what

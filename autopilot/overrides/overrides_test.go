@@ -3,6 +3,7 @@ package overrides
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -91,9 +92,10 @@ func TestMask(t *testing.T) {
 		{"/metadata/labels/x", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/metadata/annotations/x~1y~0z", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"spec/a", "", "does not begin with /"},
-		{"/spec/list/0/b", "", "/spec/list is a list"},
-		{"/whole/a", "", "/whole is a list, or a map that is replaced like one"},
-		{"/whole/none", "", "name it as a whole"},
+		{"/spec/list/0/b", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""}, // as it is live
+		{"/spec/list/b/0", "", `/spec/list/b/0: "b" is no number`},
+		{"/spec/list/-", "", `"-" is no number`},
+		{"/whole/a", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/whole,/empty/a", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/spec/a~2", "", "~ is written ~0"},
 		{"/metadata/name", "", "forbidden"},
@@ -122,6 +124,45 @@ func TestMask(t *testing.T) {
 			if got, _ := json.Marshal(masked.Object["spec"]); string(got) != c.want {
 				t.Errorf("%s: %s, want %s", c.fields, got, c.want)
 			}
+		}
+	}
+}
+
+// TestMaskInside: what is inside a list, or a map that is replaced as a whole, is as it is live.
+func TestMaskInside(t *testing.T) {
+	const wanted = `{units: [{name: a, up: true, text: ours}, {name: b, text: ours}], plain: [1, 2], whole: {a: 1, b: {c: 1}}, m: {x: 1}}`
+	for _, c := range []struct{ fields, live, from, to string }{
+		{"/spec/units/0/text", `{units: [{name: a, up: true, text: theirs}, {name: b, text: theirs}]}`, "up: true, text: ours", "up: true, text: theirs"},
+		{"/spec/units/1/text", `{units: [{name: new}, {name: a, text: theirs}, {name: b, text: theirs}]}`, "name: b, text: ours", "name: b, text: theirs"},
+		{"/spec/units/0/text", `{units: [{name: b, text: theirs}]}`, "", ""},
+		{"/spec/units/0/text", `{units: [{name: a, up: true}]}`, "up: true, text: ours", "up: true"},
+		{"/spec/units/0/up,/spec/units/0/text", `{units: [{name: a, up: false, text: theirs}]}`, "up: true, text: ours", "up: false, text: theirs"},
+		{"/spec/units/0/name", `{units: [{name: z, text: theirs}]}`, "name: a", "name: z"},
+		{"/spec/units/1", `{units: [{name: b, text: theirs, more: 1}]}`, "name: b, text: ours", "name: b, text: theirs, more: 1"},
+		{"/spec/units/7/text,/spec/units/0/none/x", `{units: [{name: a, none: {x: 1}}]}`, "", ""},
+		{"/spec/plain/1", `{plain: [7, 8, 9]}`, "[1, 2]", "[1, 8]"},
+		{"/spec/plain/1", `{plain: [7]}`, "", ""},
+		{"/spec/plain/1", `{plain: {a: 1}}`, "", ""},
+		{"/spec/whole/a", `{whole: {a: 7, b: {c: 7}}}`, "a: 1", "a: 7"},
+		{"/spec/whole/b/c", `{whole: {a: 7, b: {c: 7}}}`, "c: 1", "c: 7"},
+		{"/spec/whole/a", `{whole: {b: {c: 7}}}`, "a: 1, ", ""},
+		{"/spec/m/x", `{m: {x: 7}}`, "x: 1", ""},
+	} {
+		object := func(spec string) *unstructured.Unstructured {
+			return parse(t, "{apiVersion: v1, kind: X, metadata: {name: x, managedFields: ["+
+				`{manager: me, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:units": {}, "f:plain": {}, "f:whole": {}, "f:m": {"f:x": {}}}}}]}, spec: `+spec+"}")
+		}
+		fields, err := ParseIgnored(c.fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		masked, err := Mask(object(wanted), object(c.live), fields)
+		if err != nil {
+			t.Errorf("%s on %s: %v", c.fields, c.live, err)
+			continue
+		}
+		if want := object(strings.Replace(wanted, c.from, c.to, 1)); !reflect.DeepEqual(masked.Object, want.Object) {
+			t.Errorf("%s on %s: %v, want %v", c.fields, c.live, masked.Object["spec"], want.Object["spec"])
 		}
 	}
 }

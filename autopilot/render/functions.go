@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -40,7 +41,8 @@ func (f *functions) all() template.FuncMap {
 		"crdExists": f.facts.Kinds.Defined, "crdHasEnum": f.crdHasEnum, "lookup": f.lookup, "lookupAll": f.lookupAll,
 		"default": orElse, "dig": dig, "list": func(all ...any) []any { return all },
 		"splitList": func(by, text string) []string { return strings.Split(text, by) },
-		"trim":      strings.TrimSpace, "quote": toJSON, "toJson": toJSON, "toYaml": toYAML, "fromYaml": fromYAML,
+		"matches":   matches, "fail": func(why string) (string, error) { return "", errors.New(why) },
+		"trim": strings.TrimSpace, "quote": toJSON, "toJson": toJSON, "toYaml": toYAML, "fromYaml": fromYAML,
 		"indent":  indent,
 		"nindent": func(n int, text string) string { return "\n" + indent(n, text) },
 		"b64enc":  func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) },
@@ -155,6 +157,12 @@ func orElse(other, value any) any {
 		return value
 	}
 	return other
+}
+
+// matches reports whether all of a text matches a regular expression.
+func matches(expression, text string) (bool, error) {
+	e, err := regexp.Compile(`\A(?:` + expression + `)\z`)
+	return err == nil && e.MatchString(text), err
 }
 
 // dig is a field of nested maps: dig KEY... DEFAULT MAP.

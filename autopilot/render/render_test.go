@@ -111,6 +111,9 @@ func TestFunctions(t *testing.T) {
 		{`{{ lookup "v1" "Node" "" "x" }}`, "", "reads of asset x in metadata.yaml lacks v1 Node"},
 		{`{{ if lookup "v1" "Secret" "mine" "x" }}{{ end }}none`, "none", ""},
 		{`{{ lookup "v1" "Secret" "theirs" "x" }}`, "", "lacks v1 Secret"},
+		{`{{ matches "a+" "aaa" }} {{ matches "a+" "aab" }} {{ matches "a+|b" "aab" }} {{ matches "a" "a\n" }}`, "true false false false", ""},
+		{`{{ matches "(" "a" }}`, "", "missing closing"},
+		{`{{ fail "want a number" }}`, "", "want a number"},
 		{`{{ now }}`, "", `function "now" not defined`},
 		{`{{ range lookupAll "storage.k8s.io/v1" "StorageClass" }}{{ range splitList "" (readAsset "large") }}{{ readAsset "large" }}{{ end }}{{ end }}`, "", "more than 1048576 bytes"},
 	} {
