@@ -131,7 +131,8 @@ func TestRights(t *testing.T) {
 		u := &unstructured.Unstructured{Object: o}
 		s.create(u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName(), o)
 	}
-	annotations := map[string]any{"platform.kubevirt.io/autopilot": "true", "platform.kubevirt.io/feature-gates": "CPUManager", "platform.kubevirt.io/metallb-addresses": "192.0.2.0/24, 198.51.100.0/24"}
+	annotations := map[string]any{"platform.kubevirt.io/autopilot": "true", "platform.kubevirt.io/feature-gates": "CPUManager",
+		"platform.kubevirt.io/metallb-addresses": "192.0.2.0/24, 198.51.100.0/24", "platform.kubevirt.io/vfio-pci-ids": "10de:1eb8"}
 	for _, x := range c.Assets {
 		for _, condition := range x.Conditions {
 			if condition.Type == catalog.ConditionAnnotation && condition.Value != "" {
@@ -207,7 +208,8 @@ func (a *autopilot) fixtures() {
 	a.create("v1", "Namespace", "", "openshift-workload-availability", nil)
 	a.create("self-node-remediation.medik8s.io/v1alpha1", "SelfNodeRemediationTemplate", "openshift-workload-availability", "self-node-remediation-automatic-strategy-template", nil)
 	node := a.create("v1", "Node", "", "gpu", map[string]any{"metadata": map[string]any{"labels": map[string]any{
-		"node.vmlet.io/numa-nodes": "2", "feature.node.kubernetes.io/pci-10de.present": "true", "node.vmlet.io/hugepages-2Mi": "1"}}})
+		"node.vmlet.io/numa-nodes": "2", "feature.node.kubernetes.io/pci-10de.present": "true", "node.vmlet.io/hugepages-2Mi": "1",
+		"feature.node.kubernetes.io/iommu-enabled": "true", "feature.node.kubernetes.io/usb-ff_1050_0407.present": "true"}}})
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{
 		"allocatable": map[string]any{"devices.kubevirt.io/kvm": "1k"}, "capacity": map[string]any{"devices.kubevirt.io/kvm": "1k"}}})
 	if err == nil {
