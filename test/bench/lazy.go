@@ -15,7 +15,11 @@ func (b *bench) lazy() error {
 		b.table.row("lazy restore", "no QEMU here that can: "+err.Error(), "–", "–", "–")
 		return nil
 	}
-	return b.lazySizes("lazy restore", qemu, (*bench).virsh)
+	beside := (*bench).virsh
+	if !b.libvirt {
+		beside = nil
+	}
+	return b.lazySizes("lazy restore", qemu, beside)
 }
 
 // lazySizes are the lazy restores of guests of several sizes; qemu is the one to run,
@@ -42,7 +46,7 @@ func (b *bench) lazySizes(what, qemu string, beside func(*bench) (system, error)
 			if theirs, err = few.restoresOf(func() (system, error) { return beside(&few) }); err != nil {
 				return err
 			}
-			says += "; " + ratio(theirs, restores) + " times faster than virsh"
+			says += "; " + faster(theirs, restores)
 		}
 		b.table.row(fmt.Sprintf("%s until the next byte, %d MiB", what, size>>20), restores.String(), theirs.String(), "–", says)
 	}

@@ -9,7 +9,8 @@
 // VMM and accelerator, and its console goes to a file; a step ends when the
 // guest's next byte is in that file. Everything it makes is in a temporary
 // folder. libvirt runs in a mount namespace of its own, so that a libvirt that
-// the machine already has is not touched.
+// the machine already has is not touched; where there is none, its column is
+// empty.
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/libvirt"
 )
 
 func main() {
@@ -59,7 +61,11 @@ func run(ctx context.Context, runs, vms int, rows []string) error {
 		cmdline: "console=ttyS0 vmlet.interval=10ms",
 		memory:  1 << 30,
 	}
-	b := &bench{ctx: ctx, work: work, runs: runs, vms: vms, machine: g, table: newTable(os.Stdout)}
+	lacks, missing := libvirt.Missing()
+	if missing {
+		fmt.Fprintf(os.Stderr, "bench: without what virsh takes: there is no %s here\n", lacks)
+	}
+	b := &bench{ctx: ctx, work: work, runs: runs, vms: vms, machine: g, table: newTable(os.Stdout), libvirt: !missing}
 	sets := b.sets()
 	for _, row := range rows {
 		measure, ok := sets[row]

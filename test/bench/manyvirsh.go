@@ -33,9 +33,11 @@ func (b *bench) manyOfVirsh() (f *fleet, err error) {
 		}
 		f.start = append(f.start, time.Since(began))
 	}
-	if f.adopt, err = v.adopt(b); err != nil {
+	took, err := v.adopt(b)
+	if err != nil {
 		return nil, err
 	}
+	f.adopt = sample{took}
 	if f.list, err = b.repeat(func() error { return v.virsh(b.ctx, "list") }); err != nil {
 		return nil, err
 	}

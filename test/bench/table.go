@@ -38,6 +38,22 @@ func ratio(a, b sample) string {
 	return fmt.Sprintf("%.2f", float64(a.median())/float64(b.median()))
 }
 
+// faster is how many times ours is faster than virsh's.
+func faster(theirs, ours sample) string {
+	if len(theirs) == 0 {
+		return "–"
+	}
+	return ratio(theirs, ours) + " times faster than virsh"
+}
+
+// ofVirsh is how much of virsh's time ours is.
+func ofVirsh(ours, theirs sample) string {
+	if len(theirs) == 0 {
+		return "–"
+	}
+	return ratio(ours, theirs) + " of virsh's"
+}
+
 // table prints rows as a Markdown table.
 type table struct{ w *tabwriter.Writer }
 

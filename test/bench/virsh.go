@@ -18,7 +18,11 @@ type virsh struct {
 	daemon  *libvirt.Daemon
 }
 
+// virsh is nil where there is no libvirt.
 func (b *bench) virsh() (system, error) {
+	if !b.libvirt {
+		return nil, nil
+	}
 	v := &virsh{dir: filepath.Join(b.work, "libvirt"), machine: b.machine}
 	var err error
 	if v.daemon, err = libvirt.Start(b.ctx, v.dir, nil); err != nil {
