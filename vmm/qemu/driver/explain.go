@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,8 +83,12 @@ func leadingDigits(s string) string {
 	return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
 }
 
-// readable has the plan's files by their names, where QEMU has their descriptors.
+// argument is that of QEMU's own which it names before a fault: the plan's, not the user's.
+var argument = regexp.MustCompile(`(?m)^(\S*qemu\S*: )-[a-z-]+ (?:\{.*?\}|[^\s{]\S*): `)
+
+// readable has the plan's files by their names, where QEMU has their descriptors, and no argument of QEMU's.
 func readable(p *plan.Plan, words string) string {
+	words = argument.ReplaceAllString(words, "$1")
 	for _, prefix := range []string{fdsetPrefix, "/proc/self/fd/", "/dev/fd/"} {
 		var out strings.Builder
 		before, rest, found := strings.Cut(words, prefix)

@@ -44,6 +44,7 @@ func TestExplain(t *testing.T) {
 		{"a file without a path", "can't use /dev/fdset/6", "can't use /dev/fdset/6", "", ""},
 		{"the rest of a number", "/dev/fdset/101", "/dev/fdset/101", "", ""},
 		{"several", "/proc/self/fd/4, /dev/fd/5 and /dev/fdset/13", "/srv/vmlinuz, /srv/initrd and /srv/b.raw", "", ""},
+		{"QEMU's arguments", `qemu-system-x86_64: -device {"a":{"b":[1]},"c":"d: e"}: no such bus` + "\nqemu-system-x86_64: -m 64M: no memory", "qemu-system-x86_64: no such bus\nqemu-system-x86_64: no memory", "", ""},
 		{"anything else", "out of luck", "out of luck", "", ""},
 	} {
 		words, fault := driver.QEMU{}.Explain(p, tc.words)
