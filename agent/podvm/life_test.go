@@ -422,7 +422,7 @@ func TestPodSavesLazily(t *testing.T) {
 				t.Fatalf("saving it: %v", err)
 			}
 			if test.refused {
-				wantText(t, err.Error(), "restored with --lazy")
+				wantText(t, err.Error(), "restored lazily")
 				wantText(t, err.Error(), "memory limit would have to be")
 			}
 		})

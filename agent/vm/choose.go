@@ -212,7 +212,7 @@ func (a *Manager) onlyOne(m *VM) error {
 			continue
 		}
 		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {
-			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
+			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with a new identity (--new-identity)",
 				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
 		}
 	}

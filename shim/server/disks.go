@@ -144,12 +144,12 @@ func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity, watched
 	}
 	if changes := disk.Changed(*want, now); len(changes) > 0 {
 		return fault(shim.CodeChangedDisk, f.Field,
-			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
+			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was (vmlet restore --allow-changed-disks goes on without)",
 			f.Path, strings.Join(changes, "; "))
 	}
 	if !watched && !want.Provable() {
 		return fault(shim.CodeChangedDisk, f.Field,
-			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if nobody has written to it since, use --allow-changed-disks; else the guest's memory would destroy the filesystem on it",
+			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if somebody has written to it, the guest's memory would destroy the filesystem on it (if nobody has, use vmlet restore --allow-changed-disks)",
 			f.Path)
 	}
 	return nil
@@ -216,7 +216,7 @@ func unchanged(held []watchedDisk) error {
 	for i, d := range held {
 		if changes := disk.Changed(*d.held, ids[i]); len(changes) > 0 {
 			return fault(shim.CodeChangedDisk, d.field,
-				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh (vmlet start --cold) or put back the disk and restore",
+				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh (vmlet start --cold), or put back the disk and restore",
 				d.path, strings.Join(changes, "; "))
 		}
 	}

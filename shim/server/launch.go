@@ -247,7 +247,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 	}
 	err := grant(v.plan.User, l.image.MemoryFile(), l.s.listLock(), false, until)
 	if err != nil {
-		err = fmt.Errorf("%w: let others read it, or restore without --lazy", err)
+		err = fmt.Errorf("%w: let others read it, or restore it eagerly (without --lazy)", err)
 	}
 	return l.image.MemoryFile(), err
 }

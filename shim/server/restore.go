@@ -47,7 +47,7 @@ func checkImage(p *plan.Plan, m *memory.Manifest) error {
 	case m.VMM.Name != p.VMM:
 		return fault(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, dir, m.VMM.Name)
 	case p.Restore.Lazy && m.Layout != memory.LayoutRaw:
-		return precondition("%s: an image with layout %s can't be restored lazily: restore it without --lazy", dir, m.Layout)
+		return precondition("%s: an image with layout %s can't be restored lazily: restore it eagerly (without --lazy)", dir, m.Layout)
 	case p.Memory.InVMM && m.Layout != memory.LayoutStream:
 		return precondition("%s: an image with layout %s has its memory in a file, and the VMM loads it with its state only", dir, m.Layout)
 	case !p.Restore.Lazy && !p.Memory.InVMM && p.Memory.Path == "":
