@@ -113,7 +113,7 @@ func sourceFaults(s *kubevirtv1.DataVolumeContent, namespace string, at *field.P
 
 func httpFaults(h *kubevirtv1.DataVolumeHTTP, at *field.Path) (faults field.ErrorList) {
 	if _, err := location.URL(h.URL); err != nil {
-		faults = append(faults, field.Invalid(at.Child("url"), "", err.Error()))
+		faults = append(faults, field.Invalid(at.Child("url"), field.OmitValueType{}, err.Error()))
 	}
 	if h.Checksum != "" {
 		if _, err := location.ParseChecksum(h.Checksum); err != nil {
@@ -122,7 +122,7 @@ func httpFaults(h *kubevirtv1.DataVolumeHTTP, at *field.Path) (faults field.Erro
 	}
 	for i, line := range h.ExtraHeaders {
 		if _, _, err := location.Header(line); err != nil {
-			faults = append(faults, field.Invalid(at.Child("extraHeaders").Index(i), "", err.Error()))
+			faults = append(faults, field.Invalid(at.Child("extraHeaders").Index(i), field.OmitValueType{}, err.Error()))
 		}
 	}
 	for i, secret := range h.SecretExtraHeaders {

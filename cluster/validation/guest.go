@@ -115,10 +115,10 @@ func credentials(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faul
 			faults = append(faults, field.Required(way.Child("qemuGuestAgent", "users"), "name the users who may log in with the keys"))
 		}
 		if method.NoCloud != nil && !slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.CloudInitNoCloud != nil }) {
-			faults = append(faults, field.Invalid(way.Child("noCloud"), "", "the keys are part of a cloudInitNoCloud volume: add one"))
+			faults = append(faults, field.Invalid(way.Child("noCloud"), field.OmitValueType{}, "the keys are part of a cloudInitNoCloud volume: add one"))
 		}
 		if method.ConfigDrive != nil && !slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.CloudInitConfigDrive != nil }) {
-			faults = append(faults, field.Invalid(way.Child("configDrive"), "", "the keys are part of a cloudInitConfigDrive volume: add one"))
+			faults = append(faults, field.Invalid(way.Child("configDrive"), field.OmitValueType{}, "the keys are part of a cloudInitConfigDrive volume: add one"))
 		}
 	}
 	return faults

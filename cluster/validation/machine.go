@@ -102,10 +102,10 @@ func (r Request) dataVolumes(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 		}
 		seen[t.Name] = true
 		if (t.Spec.PVC == nil) == (t.Spec.Storage == nil) {
-			faults = append(faults, field.Invalid(spec, "", "exactly one of storage and pvc has to be set"))
+			faults = append(faults, field.Invalid(spec, field.OmitValueType{}, "exactly one of storage and pvc has to be set"))
 		}
 		if (t.Spec.Source == nil) == (t.Spec.SourceRef == nil) && !imports.StorageFills(&t.Spec) {
-			faults = append(faults, field.Invalid(spec, "", "exactly one of source and sourceRef has to be set"))
+			faults = append(faults, field.Invalid(spec, field.OmitValueType{}, "exactly one of source and sourceRef has to be set"))
 		}
 		if !r.HasCDI {
 			faults = append(faults, imports.Faults(&t.Spec, vm.Namespace, spec)...)

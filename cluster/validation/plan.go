@@ -26,7 +26,7 @@ func (r Request) plan(vmi *kubevirtv1.VirtualMachineInstance, at, annotations *f
 	case errors.As(err, &found):
 		for _, f := range found {
 			name := convert.InstanceField(f.Field, &vmi.Spec, convert.Place{Spec: at, Annotations: annotations})
-			faults = append(faults, field.Invalid(name, "", convert.InInstanceWords(f.Text(), &vmi.Spec)))
+			faults = append(faults, field.Invalid(name, field.OmitValueType{}, convert.InInstanceWords(f.Text(), &vmi.Spec)))
 		}
 	case errors.As(err, &several):
 		for _, e := range several.Errors() {
@@ -42,7 +42,7 @@ func (r Request) plan(vmi *kubevirtv1.VirtualMachineInstance, at, annotations *f
 func below(err error, at *field.Path) *field.Error {
 	var fault *field.Error
 	if !errors.As(err, &fault) {
-		return field.Invalid(at, "", err.Error())
+		return field.Invalid(at, field.OmitValueType{}, err.Error())
 	}
 	moved := *fault
 	if rest, is := strings.CutPrefix(fault.Field, "spec."); is {

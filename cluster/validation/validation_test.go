@@ -587,6 +587,9 @@ func TestPlanOfAnnotations(t *testing.T) {
 	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
 		return field.ErrorList{field.Required(field.NewPath("spec", "domain", "cpu"), "want it"), field.Required(field.NewPath("metadata", "name"), "want that")}.ToAggregate()
 	}
+	if faults[0].ErrorBody() != "Invalid value: no" {
+		t.Errorf("it quotes a value that nobody wrote: %s", faults[0].ErrorBody())
+	}
 	faults, _ = Machine(machine(t, "{}"), nil, r)
 	compare(t, "several", faults, []string{"spec.template.spec.domain.cpu want it", "metadata.name want that"})
 	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error { return errors.New("the specification is too long") }

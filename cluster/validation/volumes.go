@@ -156,7 +156,7 @@ func downwardFields(files []corev1.DownwardAPIVolumeFile, at *field.Path) (fault
 			faults = append(faults, field.Invalid(file.Child("path"), short(f.Path), "want a relative path without '..'"))
 		}
 		if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
-			faults = append(faults, field.Invalid(file, "", "exactly one of fieldRef and resourceFieldRef has to be set"))
+			faults = append(faults, field.Invalid(file, field.OmitValueType{}, "exactly one of fieldRef and resourceFieldRef has to be set"))
 		}
 	}
 	return faults
