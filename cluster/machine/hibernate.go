@@ -185,7 +185,7 @@ func (r *ruling) complete(image *kubevirtv1.SavedImage) {
 	if was.ClaimName == to.ClaimName {
 		s.ClaimCreated = was.ClaimCreated
 	}
-	h.tell(corev1.EventTypeNormal, reasonHibernated, "Saved the guest's memory to %s on claim %s (%s)", to.Directory, to.ClaimName, quantity(to.SizeBytes))
+	h.tell(corev1.EventTypeNormal, reasonHibernated, "Saved the guest's memory to %s on claim %s (%d MiB)", to.Directory, to.ClaimName, sum(to.SizeBytes, mib-1)/mib)
 }
 
 // dispose deletes the claim that was made for a hibernation alone.

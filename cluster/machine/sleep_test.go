@@ -88,7 +88,7 @@ func (s *sleeper) isSaved() {
 
 func imageOn(claim string) *kubevirtv1.SavedImage {
 	return &kubevirtv1.SavedImage{
-		ID: "image-1", ClaimName: claim, Directory: "restore-web-x", SizeBytes: 1 << 20, NodeName: "n1",
+		ID: "image-1", ClaimName: claim, Directory: "restore-web-x", SizeBytes: 1<<20 + 1, NodeName: "n1",
 		VirtualMachineRevisionName: revisionName(vmUID, 1),
 	}
 }
@@ -138,6 +138,15 @@ func TestSaveToANewClaim(t *testing.T) {
 	expect(t, "saving", s.step(), "Hibernating")
 	expect(t, "phase", s.phase(), "InProgress")
 	s.isSaved()
+	var notes []string
+	for _, a := range decide(s.observed).actions {
+		if w, is := a.(writeStatus); is {
+			for _, e := range w.events {
+				notes = append(notes, e.note)
+			}
+		}
+	}
+	expect(t, "events", strings.Join(notes, "\n"), "Saved the guest's memory to restore-web-x on claim "+name+" (2 MiB)")
 	expect(t, "saved", s.step(), "Hibernating delete")
 	expect(t, "phase", s.phase(), "Completed")
 	expect(t, "gone", s.step(), "Hibernated")
