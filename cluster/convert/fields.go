@@ -1,20 +1,14 @@
 package convert
 
 import (
-	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // Place is where an instance's fields are in the object that its user writes: an instance
@@ -188,74 +182,4 @@ func indexed(name string) (list string, index int, rest string) {
 		return "", 0, ""
 	}
 	return list, index, strings.TrimPrefix(rest, ".")
-}
-
-// vmmAdvice is how nodes advise to use another VMM (spec.FieldError); an instance has an
-// annotation for that.
-const vmmAdvice = "use vmm: "
-
-// specField finds paths into a specification: words with a '.' or an index, and a single
-// one where a line begins with it. A word behind a '/' is a file's.
-var specField = regexp.MustCompile(`(?m)(?:^|[\s("';,])([a-z][A-Za-z]*(?:\[\d+\]|\.[a-z][A-Za-z]*)+)|^([a-z][A-Za-z]*):`)
-
-// InInstanceWords returns what a node says of an instance's VM with the instance's fields in
-// the place of the specification's, which the user has never seen.
-func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	place, done := InstancePlace(), 0
-	var out strings.Builder
-	for _, m := range specField.FindAllStringSubmatchIndex(message, -1) {
-		from, to := max(m[2], m[4]), max(m[3], m[5])
-		if name := message[from:to]; isSpecField(name) {
-			out.WriteString(message[done:from])
-			out.WriteString(InstanceField(name, s, place).String())
-			done = to
-		}
-	}
-	out.WriteString(message[done:])
-	said := strings.ReplaceAll(out.String(), vmmAdvice, "set the annotation "+contract.AnnotationVMM+": ")
-	return objectNames(s).Replace(said)
-}
-
-// objectNames names the Secrets of cloud-init, which a node knows by their folders alone (launch/prepare), and
-// the networks of Multus, which it knows by the interfaces that Multus ought to have made (podnet/namespace).
-func objectNames(s *kubevirtv1.VirtualMachineInstanceSpec) *strings.Replacer {
-	var pairs []string
-	for i, n := range s.Networks {
-		if n.Multus != nil {
-			pairs = append(pairs, "there is no interface "+multus.Interface(&s.Networks[i]), "Multus has made none for spec.networks["+strconv.Itoa(i)+
-				"], "+n.Multus.NetworkName+": see whether Multus runs on the node, and the pod's events")
-		}
-	}
-	add := func(folder string, ref *corev1.LocalObjectReference) {
-		if ref != nil {
-			pairs = append(pairs, "the Secret in "+folder+" ", "Secret "+ref.Name+" ")
-		}
-	}
-	for _, v := range s.Volumes {
-		if c := cmp.Or(v.CloudInitNoCloud, v.CloudInitConfigDrive); c != nil {
-			add(UserDataFolder(v.Name), c.UserDataSecretRef)
-			add(NetworkDataFolder(v.Name), c.NetworkDataSecretRef)
-		}
-	}
-	return strings.NewReplacer(pairs...)
-}
-
-// isSpecField: a specification has such a field.
-func isSpecField(name string) bool {
-	message := (*specv1.VirtualMachineSpec)(nil).ProtoReflect().Descriptor()
-	for part := range strings.SplitSeq(name, ".") {
-		part, _, _ = strings.Cut(part, "[")
-		if message == nil {
-			return false
-		}
-		f := message.Fields().ByJSONName(part)
-		if f == nil {
-			return false
-		}
-		message = nil
-		if f.Kind() == protoreflect.MessageKind {
-			message = f.Message()
-		}
-	}
-	return true
 }

@@ -4,12 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/multus"
 )
 
 // withDevices has two disks and two volumes without one.
@@ -56,35 +54,5 @@ func TestInstanceField(t *testing.T) {
 	}
 	if got := InstanceField("vmm", s, at).String(); got != "annotations[vmlet.io/vmm]" {
 		t.Errorf("vmm: %s", got)
-	}
-}
-
-// TestInInstanceWords: what a node says names no field of the specification, and keeps what
-// only looks like one.
-func TestInInstanceWords(t *testing.T) {
-	s := withDevices(t)
-	secret := func(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
-	s.Volumes = append(s.Volumes, kubevirtv1.Volume{Name: "ci", CloudInitConfigDrive: &kubevirtv1.CloudInitSource{
-		UserDataSecretRef: secret("user"), NetworkDataSecretRef: secret("net"),
-	}})
-	s.Networks = append(s.Networks, kubevirtv1.Network{Name: "vlan", Multus: &kubevirtv1.MultusNetwork{NetworkName: "default/vlan2013"}})
-	made := multus.Interface(&s.Networks[1])
-	for said, want := range map[string]string{
-		"interface " + made + " of the pod: there is no interface " + made: "interface " + made +
-			" of the pod: Multus has made none for spec.networks[1], default/vlan2013: see whether Multus runs on the node, and the pod's events",
-		"boot.kernel.path: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it": "spec.domain.firmware.kernelBoot.container.kernelPath: /var/run/vmlet/sockets/boot.kernel.sock: QEMU can't boot it",
-		"the VMM ended: boot.kernel.initrd: does it fit? memory.size says how much":     "the VMM ended: spec.domain.firmware.kernelBoot.container.initrdPath: does it fit? spec.domain.memory.guest says how much",
-		"disks[1].serial: no\nclock.timezone: /x: not found":                            "spec.domain.devices.disks[1].serial: no\nspec.domain.clock.timezone: /x: not found",
-		"want a kernel (boot.kernel), or use vmm: qemu":                                 "want a kernel (spec.domain.firmware.kernelBoot), or set the annotation vmlet.io/vmm: qemu",
-		"memory: 1Gi is too much":                                                       "spec.domain.memory.guest: 1Gi is too much",
-		"out of memory: the kernel killed cpu.max in system.slice at v1.2":              "out of memory: the kernel killed cpu.max in system.slice at v1.2",
-		"error: disks.img, etc. are there":                                              "error: disks.img, etc. are there",
-		"":                                                                              "",
-		"volume ci: network data: the Secret in /var/run/vmlet/disks/ci/networkdata has no key networkdata": "volume ci: network data: Secret net has no key networkdata",
-		"volume ci: user data: the Secret in /var/run/vmlet/disks/ci/userdata has no key userdata":          "volume ci: user data: Secret user has no key userdata",
-	} {
-		if got := InInstanceWords(said, s); got != want {
-			t.Errorf("%q:\n got %q\nwant %q", said, got, want)
-		}
 	}
 }

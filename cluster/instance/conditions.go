@@ -253,18 +253,18 @@ func (o *observed) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Conditio
 	switch was := find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
 		reason, message := pauseReason(vm)
-		all = append(all, condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, message))
+		all = append(all, condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.inWords(message)))
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
 	all = append(all, o.agentConditions(vm.GetStatus().GetGuest())...)
-	all = append(all, credentialCondition(vm.GetStatus().GetGuest().GetCredentials())...)
+	all = append(all, o.credentialCondition(vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, reasonEmulation,
-			"the VM is emulated, which is slow: "+vm.GetStatus().GetHypervisorReason()))
+			"the VM is emulated, which is slow: "+o.inWords(vm.GetStatus().GetHypervisorReason())))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork, limits(vm)))
+		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork, o.inWords(limits(vm))))
 	}
 	return all
 }
@@ -293,14 +293,14 @@ func (o *observed) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition
 
 // credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
 // brings in; none: nobody has said.
-func credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+func (o *observed) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
 	switch {
 	case c == nil:
 		return nil
 	case c.GetSynchronized():
 		return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, reasonCredentials, "")}
 	}
-	return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, reasonNoCredentials, clip(c.GetMessage(), maxMessage))}
+	return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, reasonNoCredentials, o.inWords(c.GetMessage()))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }

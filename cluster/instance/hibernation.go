@@ -276,11 +276,14 @@ func (o *observed) underWay(c *saves.Call) fault {
 
 // failure is why a call failed, and what follows.
 func (o *observed) failure(c *saves.Call) fault {
-	node, words := o.pod.Spec.NodeName, status.Convert(c.Err).Message()
+	node, words := o.pod.Spec.NodeName, o.inWords(status.Convert(c.Err).Message())
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
-		return fault{reasonCannotSuspend, "the guest can't suspend itself to disk and goes on: " + words +
-			"; start qemu-guest-agent in it, give it swap for its memory, or set hibernateStrategy.mode: Save"}
+		f := fault{reasonCannotSuspend, "the guest can't suspend itself to disk and goes on: " + words}
+		if !strings.Contains(words, convert.SaveInstead) { // it is the guest itself that can't, not its hardware
+			f.message += "; start qemu-guest-agent in it, give it swap for its memory, or " + convert.SaveInstead
+		}
+		return f
 	case c.Directory == "":
 		return fault{reasonSuspendFailed, "the guest was not suspended and goes on: " + words + "; it is asked again"}
 	case code == codes.ResourceExhausted:

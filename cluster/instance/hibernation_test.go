@@ -438,6 +438,10 @@ func TestHibernating(t *testing.T) {
 		{"to suspend", toSuspend(saving(false, runs(running))), yes, reasonSuspending, "to suspend itself"},
 		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(0)), yes, reasonSuspending, "to suspend itself"},
 		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, reasonCannotSuspend, "no agent; start qemu-guest-agent"},
+		{"hardware can't", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: machineType: no S4: use q35, or save the VM instead"))),
+			no, reasonCannotSuspend, "goes on: spec.domain.machine.type: no S4: use q35, or set hibernateStrategy.mode: Save"},
+		{"a node's words", saving(false, runs(running)).attachedBy(serving).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
+			no, reasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
 		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, reasonSuspendFailed, "QEMU said no"},
 		{"suspended", toSuspend(saving(false, exited(0, contract.SuspendedWords))), no, ReasonSuspended, "suspended itself"},
 	} {

@@ -239,8 +239,13 @@ func (o *observed) end() (kubevirtv1.Phase, fault) {
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
 		why.reason = o.restoreReason(why)
 	}
-	why.message = convert.InInstanceWords(clip(why.message, 4*maxMessage), &o.instance.Spec)
+	why.message = o.inWords(why.message)
 	return phase, why
+}
+
+// inWords is what a node says, bounded and in words of the instance.
+func (o *observed) inWords(said string) string {
+	return convert.InInstanceWords(clip(said, 4*maxMessage), &o.instance.Spec)
 }
 
 // suspended is how a guest ended that wrote its memory to its own disk.

@@ -40,7 +40,7 @@ func (o *observed) waitingFault() *fault {
 		if slices.Contains(imageReasons, w.Reason) {
 			return o.imageFault(&fault{w.Reason, message}, c.Name)
 		}
-		message = volatile.ReplaceAllString(backOff.ReplaceAllString(message, "back-off"), "…")
+		message = volatile.ReplaceAllString(backOff.ReplaceAllString(o.inWords(message), "back-off"), "…")
 		return &fault{clip(w.Reason, maxGuestText), "container " + c.Name + " does not start: " + message}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (o *observed) imageFault(f *fault, container string) *fault {
 	case tried && f.reason == reasonImageBackOff && !strings.Contains(f.message, reasonImagePull):
 		return &fault{f.reason, was.Message}
 	}
-	advice := "see the flag --launcher-image of vmlet-controller, and imagePullSecrets in the KubeVirt object"
+	advice := "it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object"
 	if at := imageField(&o.instance.Spec, image); at != "" {
 		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
 	}

@@ -65,7 +65,7 @@ func (p Preparer) openBase(ctx context.Context, o launch.Overlay) (*os.File, err
 	if filepath.Dir(filepath.Clean(o.Base)) != filepath.Clean(p.Sockets) {
 		f, err := openImage(o.Base, unix.O_RDONLY)
 		if errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("there is no %s: the volume must have an image of that name", o.Base)
+			err = fmt.Errorf("it has no %s, and must have an image of that name: import one into it", filepath.Base(o.Base))
 		}
 		return f, err
 	}

@@ -153,8 +153,8 @@ func TestAllFaults(t *testing.T) {
 	_, err := p.Preparer.Run(t.Context(), launch.Preparation{Disks: []launch.Disk{
 		{Name: "a", Raw: &launch.Raw{}}, {Name: "b", Files: &launch.Files{Folder: p.volume, Label: "l"}}, {Name: "c", Overlay: &launch.Overlay{Base: "/nonesuch"}},
 	}}, []byte(`{"disks":[{"name":"a"},{"name":"b"},{"name":"c"}]}`))
-	p.wantFault(err, "volume a: there is no ")
-	p.wantFault(err, "\nvolume c: there is no /nonesuch")
+	p.wantFault(err, "volume a: it has no ")
+	p.wantFault(err, "\nvolume c: it has no nonesuch")
 }
 
 func TestOverlay(t *testing.T) {

@@ -75,7 +75,7 @@ func openRaw(r launch.Raw, path string) (*os.File, error) {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.Size == 0:
-		return nil, fmt.Errorf("there is no %s: the volume must have a raw image of that name", path)
+		return nil, fmt.Errorf("it has no %s, and must have a raw image of that name: import one into it", filepath.Base(path))
 	case errors.Is(err, unix.EROFS), errors.Is(err, os.ErrPermission):
 		err = fmt.Errorf("%w: it must be %s for user %d or group %d", err, mode, os.Getuid(), os.Getgid())
 		if r.Size > 0 {
