@@ -55,11 +55,19 @@ func sum(a, b int64) int64 {
 
 func quantity(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 
+const (
+	// longestClaim is the most bytes that the name of a claim has that is made here. Provisioners make
+	// others of it, for directories among others, which are longer.
+	longestClaim = 63
+	// longestBefore is what earlier versions had in place of longestClaim: they kept 200 bytes of a VM's name.
+	longestBefore = 221
+)
+
 // claimName is that of a claim that is made for a VM's memory. It follows from what it is for, so
 // that the claim is not made twice.
-func claimName(vm *kubevirtv1.VirtualMachine, what string) string {
-	const most = 200 // bytes of a VM's name in it
-	return strings.TrimRight(vm.Name[:min(len(vm.Name), most)], "-.") + "-hibernate-" + digest(string(vm.UID)+"/"+what)
+func claimName(vm *kubevirtv1.VirtualMachine, what string, longest int) string {
+	end := "-hibernate-" + digest(string(vm.UID)+"/"+what)
+	return strings.TrimRight(vm.Name[:min(len(vm.Name), longest-len(end))], "-.") + end
 }
 
 func digest(text string) string {
@@ -71,14 +79,22 @@ func digest(text string) string {
 func volumeName(claim string) string { return "hibernate-" + digest(claim) }
 
 // keptClaims are the names of those that a VM may have over its life. It has one of them: the other
-// one takes its place when it is too small, or has an image that is discarded by a start.
-func keptClaims(vm *kubevirtv1.VirtualMachine) []string {
-	return []string{claimName(vm, "kept"), claimName(vm, "kept too")}
+// one takes its place when it is too small, or has an image that is discarded by a start. A VM with a
+// long name may have one from an earlier version.
+func keptClaims(vm *kubevirtv1.VirtualMachine) (names []string) {
+	for _, longest := range []int{longestClaim, longestBefore} {
+		for _, what := range []string{"kept", "kept too"} {
+			if name := claimName(vm, what, longest); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // onceClaim is the name of a claim that is made for one hibernation.
 func onceClaim(vm *kubevirtv1.VirtualMachine, began metav1.Time) string {
-	return claimName(vm, began.UTC().Format("20060102T150405Z"))
+	return claimName(vm, began.UTC().Format("20060102T150405Z"), longestClaim)
 }
 
 // namedClaim is the claim that the VM's user has named, or empty.

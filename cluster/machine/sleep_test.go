@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
@@ -157,6 +158,30 @@ func TestSaveToANewClaim(t *testing.T) {
 	}
 	if c := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "True" || c.Reason != "Saved" {
 		t.Errorf("condition Hibernated %+v", c)
+	}
+}
+
+// TestClaimNames: what a claim is called that is made for a VM's memory has room to spare in names that
+// others make of it, and a claim of before that was so is mounted still.
+func TestClaimNames(t *testing.T) {
+	for _, length := range []int{3, 42, 43, 63, 253} {
+		s := newSleeper("Always", own(""), before("Always"))
+		s.vm.Name = strings.Repeat("a", length-2) + ".b"
+		end, kept := "-hibernate-"+digest(string(s.vm.UID)+"/kept"), keptClaims(s.vm)
+		for _, name := range append(kept[:2:2], onceClaim(s.vm, metav1.NewTime(noon))) {
+			if len(name) > 63 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+				t.Errorf("%d: a claim is made of name %s", length, name)
+			}
+		}
+		was := s.vm.Name[:min(length, 200)] + end
+		if !slices.Contains(kept, was) {
+			t.Errorf("%d: %s of before is not looked for, %q are", length, was, kept)
+		}
+		s.claims[was] = newClaim(s.observed, was, roomFor(newInstance(s.vm, false)))
+		expect(t, "start", s.step(), "create prune Starting")
+		if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != was {
+			t.Errorf("%d: utility volumes %+v, want one on %s", length, v, was)
+		}
 	}
 }
 
