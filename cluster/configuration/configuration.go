@@ -63,6 +63,8 @@ type Configuration struct {
 	FeatureGates map[string]bool
 	// Hibernation of VMs that leave it open.
 	Hibernation Hibernation
+	// Support are resources of containers beside the guest's, by kind: SupportContainerDisk.
+	Support map[string]corev1.ResourceRequirements
 	// LiveUpdate: a guest is resized while it runs when its VM is, where that can be done.
 	LiveUpdate bool
 }

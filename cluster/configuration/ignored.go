@@ -39,7 +39,6 @@ func reasons() map[string]string {
 		"configuration.migrations":                                     "live migration is not supported yet",
 		"configuration.ovmfPath":                                       "the firmware is the launcher image's",
 		"configuration.selinuxLauncherType":                            "VMs' pods have their runtime's SELinux type",
-		"configuration.supportContainerResources":                      otherwise,
 		"configuration.supportedGuestAgentVersions":                    "a guest agent is judged by its commands, which it says itself",
 		"configuration.memBalloonStatsPeriod":                          notYet,
 		"configuration.mediatedDevicesConfiguration":                   notYet,

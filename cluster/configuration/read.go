@@ -47,6 +47,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 		c.overhead(*ratio, &faults)
 	}
 	c.hibernation(s.DefaultHibernateConfig, &faults)
+	c.support(s.SupportContainerResources, &faults)
 	if o := s.VirtualMachineOptions; o != nil {
 		c.NoSerialConsoleLog = o.DisableSerialConsoleLog != nil
 	}

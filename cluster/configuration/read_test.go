@@ -54,6 +54,7 @@ spec:
     architectureConfiguration: {defaultArchitecture: arm64, arm64: {machineType: virt-9, emulatedMachines: [virt-9]}}
     network: {defaultNetworkInterface: bridge}
     virtualMachineOptions: {disableSerialConsoleLog: {}}
+    supportContainerResources: [{type: container-disk, resources: {requests: {cpu: 10m}, limits: {memory: 40M, cpu: 20m}}}]
     defaultHibernateConfig:
       {hibernateStrategy: {mode: suspendToDisk, warningTimeoutSeconds: 60, storageClassName: fast}, startStrategy: boot}
     autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
@@ -104,6 +105,10 @@ spec:
     migrations: {parallelMigrationsPerCluster: 3}
     additionalGuestMemoryOverheadRatio: much
     liveUpdateConfiguration: {maxHotplugRatio: 2}
+    supportContainerResources:
+    - {type: virtiofs, resources: {}}
+    - {type: container-disk, resources: {requests: {cpu: 30m}, limits: {cpu: 20m}}}
+    - {type: hotplug-disk, resources: {limits: {nvidia.com/gpu: 1}}}
     virtualMachineOptions: {disableFreePageReporting: {}}
     autoCPULimitNamespaceLabelSelector: {matchExpressions: [{key: limited, operator: Sometimes}]}
     network: {defaultNetworkInterface: slirp, permitSlirpInterface: true}
@@ -131,6 +136,7 @@ spec:
 		"configuration.migrations",
 		"configuration.network.defaultNetworkInterface",
 		"configuration.network.permitSlirpInterface",
+		"configuration.supportContainerResources[container-disk]", "configuration.supportContainerResources[hotplug-disk]", "configuration.supportContainerResources[virtiofs]",
 		"configuration.virtualMachineOptions.disableFreePageReporting",
 		"imageTag",
 	}
@@ -240,6 +246,7 @@ func readSettings() map[string]bool {
 		"configuration.developerConfiguration.featureGates", "configuration.developerConfiguration.disabledFeatureGates",
 		"configuration.hypervisorConfiguration.name", "configuration.hypervisors", "configuration.obsoleteCPUModels",
 		"configuration.permittedHostDevices.pciHostDevices", "configuration.permittedHostDevices.mediatedDevices", "configuration.permittedHostDevices.usb",
+		"configuration.supportContainerResources",
 		"configuration.virtualizationProfile.name",
 		"configuration.virtualizationProfile.virtualizationComponents.hypervisorDevice",
 		"configuration.virtualizationProfile.virtualizationComponents.vCpuRegex",

@@ -226,7 +226,11 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
 			Client: m.GetClient(), Live: live, Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
-			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: saved, Calls: called,
+			PodName: launcher.PodName, Images: launcher.Images, Saves: saved, Calls: called,
+			Attachment: func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error) {
+				c, err := now.Configuration(ctx)
+				return launcher.Attachment(vmi, vm, claim, c), err
+			},
 			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
 				if err != nil {

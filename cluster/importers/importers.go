@@ -262,7 +262,7 @@ func (r *Reconciler) act(ctx context.Context, o imports.Observed, a imports.Acti
 		if err != nil {
 			return err
 		}
-		return r.Client.Create(ctx, p)
+		return launcher.Refused(r.Client.Create(ctx, p), p)
 	case imports.DeletePod:
 		return r.Client.Delete(ctx, a.Pod.DeepCopy(), client.Preconditions{UID: &a.Pod.UID})
 	}

@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -164,7 +165,7 @@ func (t *round) create(ctx context.Context) error {
 		return t.adopt(ctx)
 	case err != nil:
 		t.failures = append(t.failures, err)
-		t.o.fault = &fault{reasonFailedCreate, refusal(err, vmi.Namespace)}
+		t.o.fault = &fault{reasonFailedCreate, refusal(launcher.Refused(err, made), vmi.Namespace)}
 		return nil
 	}
 	t.o.pod = &pod{Pod: made, host: host{node: node{exists: true}}}

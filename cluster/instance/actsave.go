@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmlet/vmlet/cluster/launcher"
 )
 
 // call starts a save, or cancels it, and looks what has become of it.
@@ -35,14 +37,17 @@ func (t *round) attach(ctx context.Context, claim string) error {
 		t.o.pod.gone = true
 		return nil
 	}
-	made := t.Attachment(t.o.instance, vm, claim)
+	made, err := t.Attachment(t.o.instance, vm, claim)
+	if err != nil {
+		return err
+	}
 	err = t.Client.Create(ctx, made)
 	if apierrors.IsAlreadyExists(err) {
 		return t.adoptAttachment(ctx, made)
 	}
 	if err != nil {
 		t.failures = append(t.failures, err)
-		t.o.refused = &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + err.Error()}
+		t.o.refused = &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + launcher.Refused(err, made).Error()}
 		return nil
 	}
 	t.o.attachments = append(t.o.attachments, made)

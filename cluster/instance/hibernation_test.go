@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -119,7 +120,7 @@ func onBlock(s scene) scene {
 
 // attachedBy has a pod that attaches the claim "memory".
 func (s scene) attachedBy(change ...func(*corev1.Pod)) scene {
-	p := launcher.Attachment(s.instance, s.pod.Pod, "memory")
+	p := launcher.Attachment(s.instance, s.pod.Pod, "memory", configuration.Default())
 	p.UID, p.CreationTimestamp = "hp-1", metav1.NewTime(testTime)
 	for _, f := range change {
 		f(p)

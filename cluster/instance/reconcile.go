@@ -97,7 +97,7 @@ type Reconciler struct {
 	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
 	// Attachment makes the pod through which a claim is attached to an instance's pod. Its name
 	// is made from the instance's UID and the claim's name.
-	Attachment func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) *corev1.Pod
+	Attachment func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error)
 	// Images are the images of a pod's containers, by digest where that is known.
 	Images func(vm *corev1.Pod) []kubevirtv1.SavedContainerImage
 	// Saves are the calls by which agents save VMs.

@@ -31,6 +31,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -234,12 +235,16 @@ func (h hanging) end(ctx context.Context) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
 	}
 }
 
 func podName(vmi *kubevirtv1.VirtualMachineInstance) string {
 	return "virt-launcher-" + vmi.Name + "-" + string(vmi.UID[len(vmi.UID)-4:])
+}
+
+func attachPod(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error) {
+	return launcher.Attachment(vmi, vm, claim, configuration.Default()), nil
 }
 
 func makePod(vmi *kubevirtv1.VirtualMachineInstance, _ map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {

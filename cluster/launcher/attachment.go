@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -37,7 +37,7 @@ func AttachmentName(vmi *kubevirtv1.VirtualMachineInstance, claim string) string
 // node: it mounts the claim there and hands out a descriptor of it. It goes where the VM's pod
 // goes, as it is what that pod owns, and is scheduled, so that a claim that waits for its first
 // consumer is bound.
-func Attachment(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) *corev1.Pod {
+func Attachment(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string, c configuration.Configuration) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,11 +54,11 @@ func Attachment(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim st
 				APIVersion: "v1", Kind: "Pod", Name: vm.Name, UID: vm.UID, Controller: new(true),
 			}},
 		},
-		Spec: attachmentSpec(vm, claim),
+		Spec: attachmentSpec(vm, claim, c),
 	}
 }
 
-func attachmentSpec(vm *corev1.Pod, claim string) corev1.PodSpec {
+func attachmentSpec(vm *corev1.Pod, claim string, c configuration.Configuration) corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyAlways,
 		TerminationGracePeriodSeconds: new(int64(0)),
@@ -77,7 +77,7 @@ func attachmentSpec(vm *corev1.Pod, claim string) corev1.PodSpec {
 			}}},
 		}},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		Containers:  []corev1.Container{attach(vm)},
+		Containers:  []corev1.Container{attach(vm, c)},
 		Volumes: []corev1.Volume{
 			emptyDir(contract.VolumeAttachment, corev1.StorageMediumDefault),
 			{Name: attachedVolume, VolumeSource: corev1.VolumeSource{
@@ -101,26 +101,20 @@ func attachmentSecurity(vm *corev1.Pod) *corev1.PodSecurityContext {
 }
 
 // attach is the container, of the VM's own image. It has limits where that has.
-func attach(vm *corev1.Pod) corev1.Container {
+func attach(vm *corev1.Pod, c configuration.Configuration) corev1.Container {
 	compute := new(corev1.Container)
 	for i := range vm.Spec.Containers {
 		if vm.Spec.Containers[i].Name == contract.ContainerCompute {
 			compute = &vm.Spec.Containers[i]
 		}
 	}
-	r := corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(handoutCPU), corev1.ResourceMemory: resource.MustParse(handoutMemory)},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(handoutMemoryLimit)},
-	}
-	if _, limited := compute.Resources.Limits[corev1.ResourceCPU]; limited {
-		r.Limits[corev1.ResourceCPU] = resource.MustParse(handoutCPULimit)
-	}
+	_, limited := compute.Resources.Limits[corev1.ResourceCPU]
 	return corev1.Container{
 		Name:            attachContainer,
 		Image:           compute.Image,
 		ImagePullPolicy: compute.ImagePullPolicy,
 		Command:         []string{program, attachMode},
-		Resources:       r,
+		Resources:       handoutResources(c, configuration.SupportAttachment, limited),
 		SecurityContext: unprivileged(),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: contract.VolumeAttachment, MountPath: contract.VolumePath},

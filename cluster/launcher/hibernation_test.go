@@ -51,7 +51,7 @@ func TestHibernationGolden(t *testing.T) {
 	compare(t, "hibernation-mounted", pod(t, onMemory(t)))
 	compare(t, "hibernation-restored", pod(t, restored(t)))
 	in := read(t, simple)
-	compare(t, "hibernation-attachment", launcher.Attachment(in.Instance, running(t, in), "web-hibernate-1a2b3"))
+	compare(t, "hibernation-attachment", launcher.Attachment(in.Instance, running(t, in), "web-hibernate-1a2b3", in.Configuration))
 }
 
 // running is an instance's pod as the API server has it when it runs.
@@ -68,7 +68,7 @@ func running(t *testing.T, in convert.Input) *corev1.Pod {
 func TestAttachment(t *testing.T) {
 	in := read(t, simple)
 	vm := running(t, in)
-	p := launcher.Attachment(in.Instance, vm, "a")
+	p := launcher.Attachment(in.Instance, vm, "a", in.Configuration)
 	other := in.Instance.DeepCopy()
 	other.UID = "another"
 	names := []string{p.Name, launcher.AttachmentName(in.Instance, "b"), launcher.AttachmentName(other, "a")}
@@ -93,7 +93,7 @@ func TestAttachment(t *testing.T) {
 		t.Error("it has a limit that the VM's pod has not")
 	}
 	vm.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	if _, limited := launcher.Attachment(in.Instance, vm, "a").Spec.Containers[0].Resources.Limits[corev1.ResourceCPU]; !limited {
+	if _, limited := launcher.Attachment(in.Instance, vm, "a", in.Configuration).Spec.Containers[0].Resources.Limits[corev1.ResourceCPU]; !limited {
 		t.Error("it has no limit where the VM's pod has one: a quota refuses it")
 	}
 }

@@ -42,11 +42,12 @@ const (
 	volumeAuthorities = "authorities"
 )
 
-// What an importer takes. A decompressor or qemu-img has most of its memory.
+// What an importer takes. A decompressor or qemu-img has most of its memory. Requests are a good part
+// of limits, as a namespace may bound their ratio.
 const (
-	importerCPU         = "100m"
+	importerCPU         = "250m"
 	importerCPULimit    = "1"
-	importerMemory      = "128Mi"
+	importerMemory      = "256Mi"
 	importerMemoryLimit = "512Mi"
 	importerHeap        = "384MiB"
 )

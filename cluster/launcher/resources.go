@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
@@ -18,14 +19,6 @@ import (
 // ownStorage is what a pod writes to its node's disk beside the guest's disks, in bytes: logs,
 // images of files, vmlet-shim for other containers, the tables of an overlay.
 const ownStorage = 50 << 20
-
-// What a container takes that hands out a disk's descriptor and waits.
-const (
-	handoutCPU         = "1m"
-	handoutCPULimit    = "100m"
-	handoutMemory      = "16Mi"
-	handoutMemoryLimit = "32Mi"
-)
 
 // resources of the container that runs the VM: what the instance says, and what follows from
 // its guest.
@@ -230,13 +223,8 @@ func byOthers(name corev1.ResourceName) bool {
 // container has, so that the pod's quality of service is that container's, and a quota on
 // limits does not refuse the pod.
 func (l *launcher) handoutResources() corev1.ResourceRequirements {
-	r := corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(handoutCPU), corev1.ResourceMemory: resource.MustParse(handoutMemory)},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(handoutMemoryLimit)},
-	}
-	if _, limited := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceCPU]; limited || l.LimitCPU || l.dedicated() {
-		r.Limits[corev1.ResourceCPU] = resource.MustParse(handoutCPULimit)
-	}
+	_, limited := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceCPU]
+	r := handoutResources(l.Configuration, configuration.SupportContainerDisk, limited || l.LimitCPU || l.dedicated())
 	if l.guaranteed() {
 		r.Requests = r.Limits.DeepCopy()
 	}
