@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,33 @@ func (e *DeviceInUseError) Unwrap() error { return ErrInUse }
 // each container has a node of its own. Others may open the device without O_EXCL meanwhile, so that a VMM may do that by itself
 // while the result stays open. The error is a *DeviceInUseError if another holds the device.
 func Exclusively(f *os.File) (*os.File, error) {
+	return openExclusively(f, unix.O_RDWR)
+}
+
+// How often, and after how long, CheckFree looks again: two that check a device at the same moment see each other.
+const (
+	checks     = 50
+	checkAgain = 20 * time.Millisecond
+)
+
+// CheckFree returns a *DeviceInUseError if another holds the block device that f has open, as Exclusively does. It is for those that
+// share a device, which can't be held by several: it does not keep off one that comes later. Another kind of file is free.
+func CheckFree(f *os.File) (err error) {
+	for range checks {
+		var exclusive *os.File
+		if exclusive, err = openExclusively(f, unix.O_RDONLY); exclusive != nil {
+			return exclusive.Close()
+		}
+		if !errors.Is(err, ErrInUse) {
+			return err
+		}
+		time.Sleep(checkAgain)
+	}
+	return err
+}
+
+// openExclusively opens f's block device again, for reading or for both; nil if f is something else, or was not opened for that.
+func openExclusively(f *os.File, access int) (*os.File, error) {
 	var st unix.Stat_t
 	fd := -1
 	err := control(f, func(of int) error {
@@ -35,12 +63,12 @@ func Exclusively(f *os.File) (*os.File, error) {
 		if err == nil {
 			err = unix.Fstat(of, &st)
 		}
-		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || flags&unix.O_ACCMODE == unix.O_RDONLY {
+		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || access == unix.O_RDWR && flags&unix.O_ACCMODE == unix.O_RDONLY {
 			return err
 		}
 		again := fmt.Sprintf("/proc/self/fd/%d", of)
 		fd, err = interrupted.RetryInt(func() (int, error) {
-			return unix.Open(again, unix.O_RDWR|unix.O_EXCL|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+			return unix.Open(again, access|unix.O_EXCL|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 		})
 		return err
 	})

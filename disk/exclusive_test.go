@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +77,64 @@ func TestExclusively(t *testing.T) {
 		t.Fatalf("when the first is closed: %v", err)
 	}
 	again.Close()
+}
+
+// TestCheckFree: those that share a device find one that another has for itself, by whatever node, and are in
+// each other's way as little as in that of one that comes later.
+func TestCheckFree(t *testing.T) {
+	device := loopdevice.New(t, 1<<20)
+	shared, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	var together sync.WaitGroup
+	for range 8 {
+		together.Go(func() {
+			if err := disk.CheckFree(shared); err != nil {
+				t.Errorf("nobody has the device: %v", err)
+			}
+		})
+	}
+	together.Wait()
+	alone, err := openExclusively(device, os.O_RDWR)
+	if err != nil {
+		t.Fatalf("one that comes later: %v", err)
+	}
+	var used *disk.DeviceInUseError
+	if err := disk.CheckFree(shared); !errors.As(err, &used) {
+		t.Errorf("another has the device: %v, want that it is in use", err)
+	}
+	alone.Close()
+	if err := disk.CheckFree(shared); err != nil {
+		t.Errorf("when that is closed: %v", err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := disk.CheckFree(file); err != nil {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+// TestExclusivelyFails: an error that says nothing of other writers is no free device, and no device in use.
+func TestExclusivelyFails(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	exclusive, err := disk.Exclusively(f)
+	if exclusive != nil {
+		t.Error("a closed file was opened")
+	}
+	for what, err := range map[string]error{"Exclusively": err, "CheckFree": disk.CheckFree(f)} {
+		if err == nil || errors.Is(err, disk.ErrInUse) {
+			t.Errorf("%s of a closed file: %v, want an error, and not that it is in use", what, err)
+		}
+	}
 }
 
 // TestExclusivelyOfMounted: a filesystem that is mounted is nobody else's to write to.

@@ -169,6 +169,9 @@ type File struct {
 
 	// Write opens the file read-write, else read-only.
 	Write bool `json:"write,omitempty"`
+	// Shared: other VMs may write to the disk at the same time, so that nothing here keeps them off. A shim that
+	// doesn't know this field does.
+	Shared bool `json:"shared,omitempty"`
 	// Direct opens with O_DIRECT where the filesystem can.
 	Direct bool `json:"direct,omitempty"`
 	// Reopened files are opened again by the VMM through /proc/self/fd, where

@@ -33,6 +33,7 @@ func (v *validator) disks(disks []*specv1.Disk) {
 			v.add(field+".bus", "virtio has no CD-ROM: want sata, scsi or usb")
 		}
 		v.diskIO(field, d)
+		v.shareable(field, d)
 		v.serial(field+".serial", d.GetSerial(), SerialRoom(d.GetBus()))
 		v.bootOrder(field, d.GetBootOrder())
 		v.slot(field+".slot", d.Slot, i, slots, "disks")
@@ -48,6 +49,23 @@ func (v *validator) diskIO(field string, d *specv1.Disk) {
 	case d.GetIo() != IONative || cache == "" || cache == CacheNone:
 	default:
 		v.add(field+".io", "native goes past the host's page cache, and the cache is %.40q: want cache none, or io threads", cache)
+	}
+}
+
+// shareable finds fault with a disk that other VMs may have at once: none of them may keep to itself what it reads or
+// writes, nor have the disk's metadata in memory.
+func (v *validator) shareable(field string, d *specv1.Disk) {
+	if !d.GetShareable() {
+		return
+	}
+	if d.GetType() == DiskTypeCDROM {
+		v.add(field+".shareable", "a CD-ROM is only read: leave shareable out, or want type disk")
+	}
+	if d.GetFormat() != "" && d.GetFormat() != FormatRaw {
+		v.add(field+".format", "%.40q: a shareable disk is raw: convert it (qemu-img convert -O raw)", d.GetFormat())
+	}
+	if cache := d.GetCache(); cache != "" && cache != CacheNone {
+		v.add(field+".cache", "%.40q: a shareable disk goes past the host's page cache, as other hosts have theirs: want none", cache)
 	}
 }
 

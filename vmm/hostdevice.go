@@ -2,6 +2,7 @@ package vmm
 
 import (
 	"errors"
+	"fmt"
 
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -13,10 +14,15 @@ type SaveRefuser interface {
 }
 
 // RefuseSave says why a VMM can't save a VM; nil: it can. Devices of the host
-// keep their state to themselves whatever the VMM.
+// keep their state to themselves, and disks that others write to change, whatever the VMM.
 func RefuseSave(v VMM, s *specv1.VirtualMachineSpec) error {
 	if len(s.GetHostDevices()) > 0 {
 		return errors.New("hostDevices: the state of devices of the host can't be saved: stop the VM instead")
+	}
+	for i, d := range s.GetDisks() {
+		if d.GetShareable() {
+			return fmt.Errorf("disks[%d].shareable: other VMs may write to disk %s while this one is saved, and its memory would be of what was there before: stop the VM instead", i, d.GetName())
+		}
 	}
 	if r, refuses := v.(SaveRefuser); refuses {
 		return r.RefuseSave(s)

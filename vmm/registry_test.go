@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -25,6 +26,24 @@ func TestRegistry(t *testing.T) {
 	}
 	if p, known := r.Get("c"); known {
 		t.Errorf("c is %v", p)
+	}
+}
+
+// TestRefuseSave: what no VMM can save is refused by its field.
+func TestRefuseSave(t *testing.T) {
+	shared := &specv1.Disk{Name: "data", Shareable: true}
+	for name, c := range map[string]struct {
+		s    *specv1.VirtualMachineSpec
+		want string
+	}{
+		"a disk of its own":    {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}}}, ""},
+		"a shareable disk":     {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}, shared}}, "disks[1].shareable: other VMs may write to disk data"},
+		"a device of the host": {&specv1.VirtualMachineSpec{HostDevices: []*specv1.HostDevice{{}}}, "hostDevices: "},
+	} {
+		err := vmm.RefuseSave(nil, c.s)
+		if (err != nil) != (c.want != "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
 	}
 }
 

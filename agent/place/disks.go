@@ -14,10 +14,17 @@ type WrittenDisk struct {
 	Index      int
 	Name, Path string
 	File       FileID
+	// Shareable: other VMs may write to it at the same time.
+	Shareable bool
 }
 
 // IsFile says whether another disk is the same file.
 func (d WrittenDisk) IsFile(other WrittenDisk) bool { return d.File == other.File }
+
+// Excludes says whether another VM can't have the other disk while one has this one.
+func (d WrittenDisk) Excludes(other WrittenDisk) bool {
+	return d.IsFile(other) && !(d.Shareable && other.Shareable)
+}
 
 // FileID is what the kernel knows a file by, whatever its name: a block device by its number, another file by
 // its inode as well.
@@ -48,7 +55,7 @@ func WrittenDisks(s *specv1.VirtualMachineSpec, find func(path string) (FileID, 
 			continue
 		}
 		if id, err := find(d.GetPath()); err == nil { // else its start says what is wrong
-			written = append(written, WrittenDisk{Index: i, Name: d.GetName(), Path: d.GetPath(), File: id})
+			written = append(written, WrittenDisk{Index: i, Name: d.GetName(), Path: d.GetPath(), File: id, Shareable: d.GetShareable()})
 		}
 	}
 	return written

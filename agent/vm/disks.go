@@ -31,13 +31,21 @@ func (a *Manager) disksFree(m *VM, written []place.WrittenDisk) error {
 		}
 		theirs := other.writes()
 		for _, d := range written {
-			if at := slices.IndexFunc(theirs, d.IsFile); at >= 0 {
-				return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and writes to it: stop that first, or give this one a disk of its own",
-					d.Index, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name)
+			if at := slices.IndexFunc(theirs, d.Excludes); at >= 0 {
+				return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and writes to it: stop that first, or give this one a disk of its own%s",
+					d.Index, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name, oneShares(d, theirs[at]))
 			}
 		}
 	}
 	return nil
+}
+
+// oneShares is what to do, too, of two disks of which one alone is shareable.
+func oneShares(d, other place.WrittenDisk) string {
+	if d.Shareable == other.Shareable {
+		return ""
+	}
+	return "; VMs share a disk if it is shareable in each of them"
 }
 
 // mayRun: something of the VM runs, is being started, or does not answer.

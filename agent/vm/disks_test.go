@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -114,6 +115,62 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 		t.Fatal(err)
 	}
 	a.mustStart(t, "one")
+}
+
+// TestShareableDisk: VMs have a disk together that is shareable in each of them, and none of them can be saved, not
+// even if the disk comes later.
+func TestShareableDisk(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := newWorld(t).start()
+	create := func(name string, shareable bool) {
+		t.Helper()
+		s := vmtest.Spec(name)
+		s.Disks = []*specv1.Disk{{Name: "data", Path: disk, Shareable: shareable}}
+		if _, err := a.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what, want string, err error) {
+		t.Helper()
+		vmtest.WantCode(t, what, err, codes.FailedPrecondition)
+		if err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %q does not have %q", what, err, want)
+		}
+	}
+	create("one", true)
+	create("two", true)
+	create("alone", false)
+	a.mustStart(t, "one")
+	a.mustStart(t, "two")
+	_, err := a.Manager.Start(t.Context(), "alone", StartOptions{}, nil)
+	refused("a disk that is shareable elsewhere", "shareable in each of them", err)
+
+	save := func(name string) error {
+		_, _, err := a.Save(t.Context(), name, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "image")}, nil)
+		return err
+	}
+	refused("a save", "disks[0].shareable", save("one"))
+	for _, name := range []string{"one", "two"} {
+		if _, err := a.Kill(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.mustStart(t, "alone")
+	_, err = a.Manager.Start(t.Context(), "one", StartOptions{}, nil)
+	refused("a shareable disk that another has for itself", "shareable in each of them", err)
+
+	later := filepath.Join(t.TempDir(), "later")
+	if err := os.WriteFile(later, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	attach := &nodev1.AttachRequest{Name: "alone", Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: "later", Path: later, Shareable: true}}}
+	if _, _, err := a.Attach(t.Context(), attach); err != nil {
+		t.Fatal(err)
+	}
+	refused("a save with a disk that was attached", "disks[1].shareable", save("alone"))
 }
 
 // TestDiskOfVMThatMayRun: a disk has one writer also while that one is being started or attached the disk, and if

@@ -16,6 +16,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 )
 
@@ -50,6 +51,10 @@ func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress
 	}
 	if why := l.lease.Unsaveable; why != "" {
 		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", m.name, why)
+	}
+	// Its devices may be others than at its start.
+	if err := vmm.RefuseSave(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()); err != nil {
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %v", m.name, err)
 	}
 	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}
 	result, err := s.attached(ctx, progress)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -117,4 +118,52 @@ func TestDeviceHasOneWriterUnderCloudHypervisor(t *testing.T) {
 	}
 	testOneWriter(first, second, withDevice, func(s *scene) *plan.Plan { return s.cloudPlan(program) }, first.cloudSave,
 		func(dir string) *plan.Plan { return first.cloudRestore(first.cloudPlan(program), dir, false) })
+}
+
+// TestDiskIsSharedUnderQEMU: two QEMUs have one shareable disk, a block device or a file, and no third one has the file
+// for itself.
+func TestDiskIsSharedUnderQEMU(t *testing.T) {
+	t.Parallel()
+	forEachQEMU(t, func(t *testing.T, q qemu) {
+		if q.accel == "kvm" {
+			t.Skip("the accelerator makes no difference")
+		}
+		t.Run("block device", func(t *testing.T) {
+			device, first, second := loopdevice.New(t, 1<<20), newScene(t), newScene(t)
+			for _, s := range []*scene{first, second} {
+				s.check(s.withDisk(q, s.deviceNode(device), "host_device", true))
+			}
+			first.goesOn()
+			second.goesOn()
+		})
+		t.Run("file", func(t *testing.T) {
+			first, second, third := newScene(t), newScene(t), newScene(t)
+			path := filepath.Join(first.root, "disk")
+			first.check(os.WriteFile(path, make([]byte, 1<<20), 0o600))
+			first.check(first.withDisk(q, path, "file", true))
+			second.check(second.withDisk(q, path, "file", true))
+			if err := third.withDisk(q, path, "file", false); err == nil {
+				t.Error("a third VM has the disk for itself")
+			}
+			first.goesOn()
+			second.goesOn()
+		})
+	})
+}
+
+// withDisk launches a QEMU with a disk, which it shares with others or not.
+func (s *scene) withDisk(q qemu, path, driver string, shared bool) error {
+	s.t.Helper()
+	s.startShim()
+	f, shares := deviceFile(path), "off"
+	if f.Shared = shared; shared {
+		shares = "on"
+	}
+	p := s.plan(q)
+	p.Files = append(p.Files, f)
+	p.Args = append(p.Args, "-add-fd", "fd=8,set=1",
+		"-blockdev", "driver="+driver+",filename=/dev/fdset/1,node-name=file,cache.direct=on",
+		"-blockdev", "driver=raw,file=file,node-name=raw", "-device", "virtio-blk-device,drive=raw,share-rw="+shares)
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	return err
 }

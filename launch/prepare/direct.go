@@ -46,9 +46,13 @@ func cacheOf(d map[string]json.RawMessage, buffered string) (string, error) {
 	var cache, io string
 	_ = json.Unmarshal(d["cache"], &cache) // a fault of it is the agent's to report
 	_ = json.Unmarshal(d["io"], &io)
+	var shareable bool
+	_ = json.Unmarshal(d["shareable"], &shareable)
 	switch {
 	case buffered == "" || cache != "" && cache != cacheNone:
 		return cache, nil
+	case shareable:
+		return "", fmt.Errorf("%s: its filesystem has no direct I/O, which a shareable disk needs: use a claim with volumeMode Block", buffered)
 	case cache == cacheNone:
 		return "", fmt.Errorf("%s: its filesystem has no direct I/O: leave out cache, or use writethrough", buffered)
 	case io == ioNative:

@@ -28,6 +28,7 @@ func TestWithoutDirectIO(t *testing.T) {
 		"chosen":          {over, `,"cache":"writethrough"`, "writethrough", ""},
 		"none":            {over, `,"cache":"none"`, nil, "has no direct I/O: leave out cache, or use writethrough"},
 		"native":          {raw, `,"io":"native"`, nil, "which io native needs: leave out io"},
+		"shareable":       {raw, `,"shareable":true`, nil, "which a shareable disk needs: use a claim with volumeMode Block"},
 		"chosen, threads": {raw, `,"cache":"unsafe","io":"threads"`, "unsafe", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

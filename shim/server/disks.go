@@ -86,9 +86,15 @@ func duplicate(f *os.File) (*os.File, error) {
 }
 
 // exclusively keeps other writers off a block device for as long as what it returns is open: the file for
-// a VMM that inherits it, else one that the shim keeps, as the VMM may never close what it inherits.
+// a VMM that inherits it, else one that the shim keeps, as the VMM may never close what it inherits. Of a device that VMs
+// share none can have that: what is seen is one that has it to itself.
 func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, err error) {
-	exclusive, err := disk.Exclusively(file)
+	var exclusive *os.File
+	if f.Shared {
+		err = disk.CheckFree(file)
+	} else {
+		exclusive, err = disk.Exclusively(file)
+	}
 	var used *disk.DeviceInUseError
 	switch {
 	case errors.As(err, &used):

@@ -144,3 +144,38 @@ func TestDeviceOfAnother(t *testing.T) {
 	}
 	d.check(launch(false))
 }
+
+// TestSharedDevice: VMs share a device, and see one that has it for itself.
+func TestSharedDevice(t *testing.T) {
+	d := newDeviceScene(t)
+	shared := d.file(true)
+	shared.Shared = true
+	launch := func() error {
+		p := d.plan("well")
+		p.Files = append(p.Files, shared)
+		_, err := d.client.Launch(d.ctx, shim.Launch{Plan: p}, nil, nil)
+		return err
+	}
+	another, err := safeopen.File(d.device, true)
+	d.check(err)
+	defer another.Close()
+	alone, err := disk.Exclusively(another)
+	d.check(err)
+	wantCode(t, launch(), shim.CodePrecondition)
+	d.check(alone.Close())
+	d.check(launch())
+	d.check(disk.CheckFree(another))
+}
+
+// TestExclusivelyFails: a device is not handed on of which nobody knows whether another writes to it.
+func TestExclusivelyFails(t *testing.T) {
+	d := newDeviceScene(t)
+	f, err := safeopen.File(d.device, true)
+	d.check(err)
+	f.Close()
+	for _, shared := range []bool{false, true} {
+		if _, _, err := new(opener).exclusively(&plan.File{Shared: shared}, f); err == nil || errors.Is(err, disk.ErrInUse) {
+			t.Errorf("shared %v: %v, want an error, and not that the device is in use", shared, err)
+		}
+	}
+}

@@ -134,6 +134,9 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 		return nil, err
 	}
 	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
+		if f.Shared {
+			return nil, fault(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", f.Path)
+		}
 		// Where the filesystem refuses it the file goes through the page cache.
 		o.buffered = append(o.buffered, len(o.files))
 	}

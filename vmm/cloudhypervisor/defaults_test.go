@@ -49,6 +49,7 @@ func TestValidate(t *testing.T) {
 		{"cpu: {model: Nehalem, features: [{name: avx2}]}", "cpu.model cpu.features[0].name"},
 		{"disks: [{path: /a, type: cdrom}, {path: /b, bus: scsi}]", "disks[0].type disks[1].bus"},
 		{"disks: [{path: /a, format: qcow2, backingFiles: [{path: " + contract.SocketsFolder + "/root.sock}]}]", "disks[0].backingFiles[0].path"},
+		{"disks: [{path: /a, shareable: true}]", "disks[0].shareable"},
 		{"networks: [{}, {user: {}}, {tap: {}, model: e1000e}]", "networks[0].tap networks[1].user networks[2].model"},
 		{"devices: {guestAgent: true, watchdog: {model: i6300esb}}", "devices.guestAgent devices.watchdog.model"},
 		{"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: s, sku: x, assetTag: y}", "system.sku system.assetTag"},

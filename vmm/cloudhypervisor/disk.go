@@ -47,6 +47,9 @@ func (b *builder) refuseDisk(field string, d *specv1.Disk) {
 	if policy := d.GetErrorPolicy(); policy != "" && policy != spec.ErrorReport {
 		b.lacks(field+".errorPolicy", "%q: cloud-hypervisor tells the guest of errors: want report", policy)
 	}
+	if d.GetShareable() {
+		b.lacks(field+".shareable", "cloud-hypervisor locks each disk as a whole: want vmm qemu, or a disk of this VM's own")
+	}
 	for i, backing := range d.GetBackingFiles() {
 		if path.Dir(path.Clean(backing.GetPath())) == contract.SocketsFolder {
 			b.lacks(fmt.Sprintf("%s.backingFiles[%d].path", field, i),

@@ -41,7 +41,9 @@ func (b *builder) diskNodes(index int, d *specv1.Disk) string {
 		below = name
 	}
 	at := field + ".path"
-	file := plan.File{Kind: plan.FilePath, Field: at, Write: !d.GetReadOnly(), Disk: expectation(at, images[0], images[1:])}
+	file := plan.File{
+		Kind: plan.FilePath, Field: at, Write: !d.GetReadOnly(), Shared: d.GetShareable(), Disk: expectation(at, images[0], images[1:]),
+	}
 	b.req.Image.Watch(&file, d.GetName(), 0)
 	b.image(top, d, file, below)
 	return top
@@ -109,6 +111,9 @@ func (b *builder) diskDevice(index int, d *specv1.Disk, node string) {
 	}
 	if d.GetBootOrder() != 0 {
 		o["bootindex"] = d.GetBootOrder()
+	}
+	if d.GetShareable() {
+		o["share-rw"] = "on" // QEMU's locks let others write then
 	}
 	maps.Copy(o, onErrors(d.GetErrorPolicy()))
 	if d.GetType() != spec.DiskTypeCDROM {

@@ -223,6 +223,14 @@ disks:
 - {path: /images/c.img, bus: scsi, errorPolicy: ignore}
 - {path: /images/d.img, bus: usb}
 `},
+		{Name: "disk-shareable", YAML: `
+disks:
+- {path: /images/a.img}
+- {path: /images/b.img, shareable: true}
+- {path: /images/c.img, bus: sata, shareable: true}
+- {path: /images/d.img, bus: scsi, shareable: true, readOnly: true}
+- {path: /images/e.img, bus: usb, shareable: true}
+`},
 		{Name: "network-models", YAML: `
 disks: [{path: /images/a.img, bootOrder: 2}]
 networks:

@@ -1553,7 +1553,10 @@ type Disk struct {
 	// What a failed read or write does: "stop" pauses the guest, "ignore" goes on, "report"
 	// tells the guest, "enospace" pauses it only where there is no space left. Default:
 	// stop with QEMU, report with cloud-hypervisor.
-	ErrorPolicy   string `protobuf:"bytes,13,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
+	ErrorPolicy string `protobuf:"bytes,13,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
+	// Other VMs may have the disk at once, each of which says so of it, too. Wants format
+	// raw and cache none. A VM that may write to such a disk can't be saved.
+	Shareable     bool `protobuf:"varint,14,opt,name=shareable,proto3" json:"shareable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1677,6 +1680,13 @@ func (x *Disk) GetErrorPolicy() string {
 		return x.ErrorPolicy
 	}
 	return ""
+}
+
+func (x *Disk) GetShareable() bool {
+	if x != nil {
+		return x.Shareable
+	}
+	return false
 }
 
 type BackingFile struct {
@@ -3027,7 +3037,7 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"KernelBoot\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06initrd\x18\x02 \x01(\tR\x06initrd\x12\x18\n" +
-	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xec\x02\n" +
+	"\acmdline\x18\x03 \x01(\tR\acmdline\"\x8a\x03\n" +
 	"\x04Disk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -3043,7 +3053,8 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	" \x03(\v2\x1a.vmlet.spec.v1.BackingFileR\fbackingFiles\x12\x17\n" +
 	"\x04slot\x18\v \x01(\rH\x00R\x04slot\x88\x01\x01\x12\x0e\n" +
 	"\x02io\x18\f \x01(\tR\x02io\x12!\n" +
-	"\ferror_policy\x18\r \x01(\tR\verrorPolicyB\a\n" +
+	"\ferror_policy\x18\r \x01(\tR\verrorPolicy\x12\x1c\n" +
+	"\tshareable\x18\x0e \x01(\bR\tshareableB\a\n" +
 	"\x05_slot\"9\n" +
 	"\vBackingFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
