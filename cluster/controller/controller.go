@@ -20,6 +20,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/certificates"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
@@ -201,13 +202,14 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	uses := claimwatch.New(claimwatch.Options{
 		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
 	})
+	making := new(claimuse.Locks)
 	called := calls.New[instance.Answers](calls.Options{Now: time.Now})
 	saved := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Watch: watchClaims(uses), Now: time.Now})
 	return errors.Join(
 		m.Add(manager.RunnableFunc(uses.Run)),
 		m.Add(manager.RunnableFunc(called.Run)),
 		m.Add(manager.RunnableFunc(saved.Run)),
-		setUpImports(ctx, m, o, now, live),
+		setUpImports(ctx, m, o, now, live, making),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
@@ -226,7 +228,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
 			Client: m.GetClient(), Live: live, Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
-			PodName: launcher.PodName, Images: launcher.Images, Saves: saved, Calls: called,
+			PodName: launcher.PodName, Images: launcher.Images, Saves: saved, Calls: called, Making: making,
 			Attachment: func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
 				return launcher.Attachment(vmi, vm, claim, c), err

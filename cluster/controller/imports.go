@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/defaults"
 	"github.com/vmlet/vmlet/cluster/importers"
@@ -21,10 +22,10 @@ import (
 
 // setUpImports adds the controller that fills claims. It runs beside CDI, too: what was begun before
 // CDI came is brought to its end.
-func setUpImports(ctx context.Context, m manager.Manager, o Options, now settings.Settings, live client.Reader) error {
+func setUpImports(ctx context.Context, m manager.Manager, o Options, now settings.Settings, live client.Reader, making *claimuse.Locks) error {
 	asked := calls.New[float64](calls.Options{Now: time.Now})
 	return errors.Join(m.Add(manager.RunnableFunc(asked.Run)), (&importers.Reconciler{
-		Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(), Calls: asked,
+		Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(), Calls: asked, Making: making,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
 			c, err := now.Configuration(ctx)
 			if err != nil {

@@ -40,6 +40,7 @@ func disks(in Input) ([]*specv1.Disk, *launch.Preparation, field.ErrorList) {
 			continue
 		}
 		disk := in.disk(d)
+		disk.Shareable = Shares(d, &in.Instance.Spec.Volumes[at])
 		file, fault := in.imageOf(&in.Instance.Spec.Volumes[at], disk.ReadOnly, field.NewPath("spec", "volumes").Index(at))
 		if fault != nil {
 			faults = append(faults, fault)
@@ -54,6 +55,12 @@ func disks(in Input) ([]*specv1.Disk, *launch.Preparation, field.ErrorList) {
 		}
 	}
 	return out, preparation, faults
+}
+
+// Shares says whether other VMs may have a disk at the same time, if they share it, too. What is on no claim, or made for
+// this VM above one, nobody else has.
+func Shares(d *kubevirtv1.Disk, v *kubevirtv1.Volume) bool {
+	return d.Shareable != nil && *d.Shareable && (v.PersistentVolumeClaim != nil || v.DataVolume != nil)
 }
 
 // overlaid says of an overlay what is known of it before it is made, so that admission finds

@@ -126,7 +126,7 @@ func diskField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, index int,
 		return at.Child(target, "bus")
 	case "readOnly":
 		return at.Child(target, "readonly")
-	case "name", "serial", "bootOrder", "cache", "io", "errorPolicy":
+	case "name", "serial", "bootOrder", "cache", "io", "errorPolicy", "shareable":
 		return at.Child(name)
 	}
 	if part, _, _ := strings.Cut(name, "["); slices.Contains([]string{"path", "format", "backingFiles"}, part) {

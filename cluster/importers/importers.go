@@ -10,6 +10,7 @@ package importers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,6 +33,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
@@ -52,6 +54,8 @@ type Reconciler struct {
 	Progress func(ctx context.Context, pod *corev1.Pod) float64
 	// Calls are those by which pods are asked.
 	Calls Calls
+	// Making are the claims of pods that are being made, also of VMs'.
+	Making *claimuse.Locks
 }
 
 // Calls are short calls, which nobody waits for.
@@ -154,7 +158,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	for _, a := range d.Actions {
 		err := r.act(ctx, o, a)
 		switch {
-		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		case errors.Is(err, errInUse), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return reconcile.Result{}, nil // the claim's own deletion follows
@@ -206,14 +210,17 @@ func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *im
 	if len(o.Pods) > 0 {
 		return nil
 	}
-	if o.Writer, err = writer(ctx, from, o.Claim); err != nil {
-		return err
+	if source := o.Template.Spec.Source; source != nil && source.PVC != nil {
+		if o.From, err = get(ctx, from, types.NamespacedName{Namespace: o.Claim.Namespace, Name: source.PVC.Name}, new(corev1.PersistentVolumeClaim)); err != nil {
+			return err
+		}
 	}
-	source := o.Template.Spec.Source
-	if source == nil || source.PVC == nil {
-		return nil
-	}
-	if o.From, err = get(ctx, from, types.NamespacedName{Namespace: o.Claim.Namespace, Name: source.PVC.Name}, new(corev1.PersistentVolumeClaim)); err != nil || o.From == nil {
+	return r.users(ctx, from, o)
+}
+
+// users reads which pods may write to the claim, and to the one that is copied.
+func (r *Reconciler) users(ctx context.Context, from client.Reader, o *imports.Observed) (err error) {
+	if o.Writer, err = writer(ctx, from, o.Claim); err != nil || o.From == nil {
 		return err
 	}
 	o.User, err = r.user(ctx, o.From)
@@ -262,11 +269,31 @@ func (r *Reconciler) act(ctx context.Context, o imports.Observed, a imports.Acti
 		if err != nil {
 			return err
 		}
-		return launcher.Refused(r.Client.Create(ctx, p), p)
+		return launcher.Refused(r.createAlone(ctx, o, p), p)
 	case imports.DeletePod:
 		return r.Client.Delete(ctx, a.Pod.DeepCopy(), client.Preconditions{UID: &a.Pod.UID})
 	}
 	return fmt.Errorf("unknown action %T", a)
+}
+
+// errInUse is that a VM has a claim, or is just being started with it: the next look says which.
+var errInUse = errors.New("a VM uses a claim")
+
+// createAlone makes the pod while no VM's is made with one of its claims, after a last look at who uses them: of two pods
+// the one that is made later sees the other.
+func (r *Reconciler) createAlone(ctx context.Context, o imports.Observed, p *corev1.Pod) error {
+	done, alone := r.Making.Begin(p.Namespace, claimuse.OfPod(p))
+	if !alone {
+		return errInUse
+	}
+	defer done()
+	if err := r.users(ctx, r.Live, &o); err != nil {
+		return err
+	}
+	if o.Writer != "" || o.User != "" {
+		return errInUse
+	}
+	return r.Client.Create(ctx, p)
 }
 
 // record writes annotations of the claim, if it is as it was read.

@@ -25,6 +25,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
@@ -107,7 +108,7 @@ func (w *world) reconciler() *Reconciler {
 		},
 	})
 	return &Reconciler{
-		Client: c, Live: c, Events: w.events,
+		Client: c, Live: c, Events: w.events, Making: new(claimuse.Locks),
 		Progress: func(_ context.Context, p *corev1.Pod) float64 { w.asked = append(w.asked, p.Name); return 42 },
 		Calls:    w.calls,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
@@ -315,6 +316,44 @@ func TestWriter(t *testing.T) {
 	}
 	if _, err := w.step(); err != nil || w.made != 1 {
 		t.Errorf("when it has ended: %d importers were made, %v", w.made, err)
+	}
+}
+
+// TestMadeAlone: no claim is filled, or copied, that a VM is being started with at that moment, or got a pod with since the
+// last look.
+func TestMadeAlone(t *testing.T) {
+	golden := new(corev1.PersistentVolumeClaim)
+	golden.Namespace, golden.Name = "ns", "golden"
+	for name, claim := range map[string]string{"the claim": root.Name, "its source": golden.Name} {
+		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy())
+		r := w.reconciler()
+		step := func(made int, what string) {
+			t.Helper()
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: root})
+			if err != nil || w.made != made || made == 0 && result.RequeueAfter == 0 {
+				t.Errorf("%s, %s: %d pods are made, want %d; the next look is in %v; %v", name, what, w.made, made, result.RequeueAfter, err)
+			}
+		}
+		done, _ := r.Making.Begin("ns", []claimuse.Use{{Claim: claim, Writes: true}})
+		step(0, "a VM is being started")
+		done()
+
+		vm := new(corev1.Pod)
+		vm.Namespace, vm.Name, vm.Labels = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}
+		vm.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		bare := r.Pod
+		r.Pod = func(f launcher.Filling) (*corev1.Pod, error) {
+			if err := w.server.Create(t.Context(), vm); err != nil {
+				t.Error(err)
+			}
+			return bare(f)
+		}
+		step(0, "a VM got its pod")
+		if err := w.server.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+		r.Pod = bare
+		step(1, "nobody has it")
 	}
 }
 

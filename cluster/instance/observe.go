@@ -68,7 +68,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		if err = r.observeClaims(ctx, o); err != nil {
 			return nil, err
 		}
-		if err = r.observeWriters(ctx, o); err != nil {
+		if err = r.observeUsers(ctx, o); err != nil {
 			return nil, err
 		}
 	}

@@ -39,8 +39,8 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	// filling is why some of them can't be used yet, by their names.
 	filling map[string]*fault
-	// writers are other VMs that may write to them; read for an instance that has no pod.
-	writers []writer
+	// users are those whose use of them excludes the instance's; read for an instance that has no pod.
+	users []claimUser
 	// fault is what kept the pod from being made in this round.
 	fault *fault
 	// call is the one by which the VM is saved, or suspends itself; nil: there is none, or it was
@@ -297,7 +297,7 @@ func (o *observed) waits() *fault {
 		return &fault{reasonClaimNotFound, "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
 			" in namespace " + o.instance.Namespace + ": create it, or correct the name in spec.volumes"}
 	}
-	return claimInUse(o.instance, o.writers)
+	return claimInUse(o.instance, o.users)
 }
 
 // refilled: a claim is being filled of which the pod's VM would take the disk for one that is there: it was

@@ -21,6 +21,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -106,10 +107,10 @@ type Reconciler struct {
 	Calls  Calls
 	Events Recorder
 	Now    func() time.Time
+	// Making are the claims of pods that are being made, also of those that fill claims.
+	Making *claimuse.Locks
 
 	leases leases
-	// creating are the claims of instances whose pods are being made.
-	creating claimLocks
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be

@@ -60,8 +60,8 @@ func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved
 		Named("instance").
 		For(&kubevirtv1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofWriter)).
-		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofWriter)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofUser)).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofUser)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -99,7 +99,7 @@ func Indexes() []Index {
 			}
 			return some(p.Labels[contract.LabelAttachedTo])
 		}},
-		{&corev1.Pod{}, IndexPodClaim, func(o client.Object) []string { return podClaims(o.(*corev1.Pod)) }},
+		{&corev1.Pod{}, IndexPodClaim, podClaims},
 		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
 			return claimNames(o.(*kubevirtv1.VirtualMachineInstance))
 		}},

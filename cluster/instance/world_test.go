@@ -31,6 +31,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -235,7 +236,7 @@ func (h hanging) end(ctx context.Context) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Making: new(claimuse.Locks), Now: func() time.Time { return w.now },
 	}
 }
 

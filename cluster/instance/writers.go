@@ -1,10 +1,10 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,91 +12,97 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
 
-// IndexPodClaim finds VMs' pods by the claims that they may write to.
+// IndexPodClaim finds the pods of VMs, and those that fill claims, by the claims that they use.
 const IndexPodClaim = "vmlet.pod-claim"
 
-// writer is another VM that may write to claims of the instance's namespace.
-type writer struct {
-	// instance, or nil where only its pod is left.
+// claimUser is another VM, or a pod, that uses claims of the instance's namespace.
+type claimUser struct {
+	// instance, or nil where only its pod is left, and for a pod that fills a claim.
 	instance *kubevirtv1.VirtualMachineInstance
-	// pod whose guest may run; nil: there is none.
+	// pod whose guest may run, or that fills a claim; nil: there is none.
 	pod *corev1.Pod
 	// started: it has a pod, or its status knows of one.
 	started bool
 }
 
-// writtenClaims are the claims that the guest may write to, in the order of the volumes.
-func writtenClaims(vmi *kubevirtv1.VirtualMachineInstance) (names []string) {
-	for i := range vmi.Spec.Volumes {
-		v := &vmi.Spec.Volumes[i]
-		name := convert.ClaimName(v)
-		if name == "" || v.Ephemeral != nil || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || slices.Contains(names, name) {
-			continue
-		}
-		if slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d kubevirtv1.Disk) bool { return d.Name == v.Name && writable(&d) }) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func writable(d *kubevirtv1.Disk) bool {
-	return d.CDROM == nil && (d.Disk == nil || !d.Disk.ReadOnly)
-}
-
-// podClaims are the claims that a VM's pod may write to; none of another's.
-func podClaims(p *corev1.Pod) (names []string) {
-	if instanceOf(p) == "" {
+// podUses are those of a VM's pod, or of one that fills a claim; none of another's.
+func podUses(p *corev1.Pod) []claimuse.Use {
+	if instanceOf(p) == "" && !claimuse.Fills(p) {
 		return nil
 	}
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.ReadOnly {
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		}
+	return claimuse.OfPod(p)
+}
+
+// podClaims are those of podUses.
+func podClaims(o client.Object) (names []string) {
+	for _, use := range podUses(o.(*corev1.Pod)) {
+		names = append(names, use.Claim)
 	}
 	return names
 }
 
-// claimInUse is why an instance without a pod must wait: another VM writes to one of its claims, or is about to. nil:
-// none does. Of two that have no pod yet the older one goes first, unless something else keeps that from having
-// one. Nobody waits for a younger one, and who has a pod waits for nobody, so that none waits for itself.
-func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, writers []writer) *fault {
-	for _, claim := range writtenClaims(vmi) {
-		for _, w := range writers {
-			if !slices.Contains(w.claims(), claim) || !w.started && !w.goesBefore(vmi) {
+// claimInUse is why an instance without a pod must wait: another VM uses one of its claims, or is about to, and both can't
+// at the same time. nil: none does. Of two that have no pod yet the older one goes first, unless something else keeps
+// that from having one. Nobody waits for a younger one, and who has a pod waits for nobody, so that none waits for itself.
+func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *fault {
+	for _, own := range claimuse.OfInstance(vmi) {
+		for _, u := range users {
+			at := slices.IndexFunc(u.uses(), own.Excludes)
+			if at < 0 || !u.started && !u.goesBefore(vmi) {
 				continue
 			}
-			return &fault{reasonClaimInUse, "claim " + claim + " is in use by " + w.name() + ", and a disk has one writer: " +
-				"this VM starts when that has ended. Stop that one, or give this one a claim of its own"}
+			return &fault{reasonClaimInUse, "claim " + own.Claim + " is in use by " + u.name() + whyInUse(own, u.uses()[at])}
 		}
 	}
 	return nil
 }
 
-func (w writer) claims() []string {
-	if w.instance == nil {
-		return podClaims(w.pod)
+// whyInUse says why two uses of a claim exclude each other, and what to do.
+func whyInUse(own, other claimuse.Use) string {
+	text := ", and a disk has one writer"
+	switch {
+	case !own.Writes:
+		text = ", which may write to what this VM reads"
+	case !other.Writes:
+		text = ", and what is read there must not change"
 	}
-	return writtenClaims(w.instance)
+	text += ": this VM starts when that has ended. Stop that one, or give this one a claim of its own"
+	if own.Shareable != other.Shareable {
+		text += ". VMs share a claim if its disk is shareable in each of them"
+	}
+	return text
 }
 
-func (w writer) name() string {
-	if w.instance == nil {
-		return "pod " + w.pod.Name + " of VM " + instanceOf(w.pod)
+func (u claimUser) uses() []claimuse.Use {
+	if u.instance == nil {
+		return podUses(u.pod)
 	}
-	return "VM " + w.instance.Name
+	return claimuse.OfInstance(u.instance)
+}
+
+func (u claimUser) name() string {
+	switch {
+	case u.instance != nil:
+		return "VM " + u.instance.Name
+	case claimuse.Fills(u.pod):
+		return "pod " + u.pod.Name + ", which imports or copies a disk"
+	}
+	return "pod " + u.pod.Name + " of VM " + instanceOf(u.pod)
 }
 
 // goesBefore: neither has a pod, and the other one may have it first. It may wait for a claim that this one
 // does not know of.
-func (w writer) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	other, own := w.instance, writtenClaims(vmi)
+func (u claimUser) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	other, own := u.instance, claimuse.OfInstance(vmi)
 	waits := find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
-	known := !slices.ContainsFunc(writtenClaims(other), func(claim string) bool { return !slices.Contains(own, claim) })
+	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
+		return !slices.ContainsFunc(own, func(u claimuse.Use) bool { return u.Claim == theirs.Claim })
+	})
 	if other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == reasonClaimInUse && known) {
 		return false
 	}
@@ -106,132 +112,149 @@ func (w writer) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	return other.UID < vmi.UID
 }
 
-// observeWriters reads which other VMs may write to the claims of an instance that has no pod yet.
-func (r *Reconciler) observeWriters(ctx context.Context, o *observed) error {
+// observeUsers reads which others use the claims of an instance that has no pod yet.
+func (r *Reconciler) observeUsers(ctx context.Context, o *observed) error {
 	if o.pod != nil || o.final() || o.deleting() {
 		return nil
 	}
 	var err error
-	o.writers, err = r.writers(ctx, o.instance)
+	o.users, err = r.claimUsers(ctx, o.instance)
 	return err
 }
 
-// writers of an instance's claims, by their names; those that have ended are left out.
-func (r *Reconciler) writers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]writer, error) {
-	found := make(map[types.UID]writer)
-	for _, claim := range writtenClaims(vmi) {
-		var instances kubevirtv1.VirtualMachineInstanceList
-		if err := r.Client.List(ctx, &instances, client.InNamespace(vmi.Namespace), client.MatchingFields{IndexClaim: claim}); err != nil {
+// claimUsers are those whose use of an instance's claims excludes the instance's, by their names; those that have ended
+// are left out. Of a claim that many VMs read there may be thousands of objects: they are read where the cache has them.
+func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]claimUser, error) {
+	found := make(map[types.UID]claimUser)
+	for _, use := range claimuse.OfInstance(vmi) {
+		instances, pods, err := r.onClaim(ctx, vmi.Namespace, use.Claim)
+		if err != nil {
 			return nil, err
 		}
-		for i := range instances.Items {
-			other := &instances.Items[i]
+		for i := range instances {
+			other := &instances[i]
 			_, _, has := active(&other.Status)
-			found[other.UID] = writer{instance: other, started: has}
+			found[other.UID] = claimUser{instance: other, started: has}
 		}
-		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{IndexPodClaim: claim}); err != nil {
-			return nil, err
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			if !slices.Contains(p.Finalizers, contract.FinalizerPod) {
-				continue // its VM has ended
+		for i := range pods {
+			p := &pods[i]
+			if ended(p) {
+				continue
 			}
-			w := found[uidOf(p.Labels)]
-			w.pod, w.started = p, true
-			found[uidOf(p.Labels)] = w
+			uid := cmp.Or(uidOf(p.Labels), p.UID)
+			u := found[uid]
+			u.pod, u.started = p, true
+			found[uid] = u
 		}
 	}
-	var all []writer
-	for uid, w := range found {
-		if ended := w.instance != nil && isFinal(w.instance.Status.Phase); uid != vmi.UID && !ended {
-			all = append(all, w)
+	var all []claimUser
+	for uid, u := range found {
+		if final := u.instance != nil && isFinal(u.instance.Status.Phase); uid != vmi.UID && !final && u.excludes(vmi) {
+			all = append(all, u)
 		}
 	}
-	slices.SortFunc(all, func(a, b writer) int { return strings.Compare(a.name(), b.name()) })
+	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil
 }
 
-// createAlone makes the instance's pod while no other is made with one of its claims, and asks the API server
-// for the pods of others, which the cache may not have yet: of two instances the one that was made later
-// sees the other.
+// ended says whether a pod uses its claims no more: the finalizer of a VM's is taken from it then.
+func ended(p *corev1.Pod) bool {
+	if claimuse.Fills(p) {
+		return podend.Pod(p)
+	}
+	return !slices.Contains(p.Finalizers, contract.FinalizerPod)
+}
+
+// onClaim are the instances that name a claim, and the pods that use it. They are not to be changed.
+func (r *Reconciler) onClaim(ctx context.Context, namespace, claim string) ([]kubevirtv1.VirtualMachineInstance, []corev1.Pod, error) {
+	var instances kubevirtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &instances, client.InNamespace(namespace), client.MatchingFields{IndexClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, err
+	}
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexPodClaim: claim}, client.UnsafeDisableDeepCopy)
+	return instances.Items, pods.Items, err
+}
+
+// excludes: the instance can't have one of its claims while this one does.
+func (u claimUser) excludes(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	theirs := u.uses()
+	return slices.ContainsFunc(claimuse.OfInstance(vmi), func(own claimuse.Use) bool { return slices.ContainsFunc(theirs, own.Excludes) })
+}
+
+// createAlone makes the instance's pod while no other is made whose use of a claim excludes this one's, and asks the API
+// server for others' pods, which the cache may not have yet: of two of them the one that was made later sees the other.
 func (t *round) createAlone(ctx context.Context) error {
 	vmi := t.o.instance
-	done, alone := t.creating.begin(vmi.Namespace, writtenClaims(vmi))
+	done, alone := t.Making.Begin(vmi.Namespace, claimuse.OfInstance(vmi))
 	if !alone {
 		t.again = soon
-		t.o.fault = &fault{reasonClaimInUse, "another VM with a claim of this one's is being started at this moment: it is looked at again"}
+		t.o.fault = &fault{reasonClaimInUse, "another pod with a claim of this VM's is being made at this moment: it is looked at again"}
 		return nil
 	}
 	defer done()
 	var err error
-	if t.o.writers, err = t.writers(ctx, vmi); err != nil {
+	if t.o.users, err = t.claimUsers(ctx, vmi); err != nil {
 		return err
 	}
-	for i := range t.o.writers {
-		w := &t.o.writers[i]
-		if w.started {
+	for i := range t.o.users {
+		u := &t.o.users[i]
+		if u.started {
 			continue
 		}
-		if w.pod, err = t.ownPod(ctx, w.instance); err != nil {
+		if u.pod, err = t.ownPod(ctx, u.instance); err != nil {
 			return err
 		}
-		w.started = w.pod != nil
+		u.started = u.pod != nil
 	}
-	if claimInUse(vmi, t.o.writers) != nil {
+	imports, err := t.imports(ctx, vmi)
+	if err != nil {
+		return err
+	}
+	t.o.users = append(t.o.users, imports...)
+	if claimInUse(vmi, t.o.users) != nil {
 		return nil // the next step says so
 	}
 	return t.create(ctx)
 }
 
-// claimLocks are claims with which a pod is being made. The zero value has none. Its methods may be called
-// concurrently.
-type claimLocks struct {
-	mu   sync.Mutex
-	held map[types.NamespacedName]bool
-}
-
-// begin takes all claims, or none if another has one of them.
-func (l *claimLocks) begin(namespace string, claims []string) (done func(), alone bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, name := range claims {
-		if l.held[types.NamespacedName{Namespace: namespace, Name: name}] {
-			return nil, false
+// imports are the pods that fill claims, as the API server has them, whose use of a claim excludes the instance's.
+func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (all []claimUser, err error) {
+	if len(claimuse.OfInstance(vmi)) == 0 {
+		return nil, nil
+	}
+	var pods corev1.PodList
+	if err := r.Live.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter}); err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		if u := (claimUser{pod: &pods.Items[i], started: true}); !ended(u.pod) && u.excludes(vmi) {
+			all = append(all, u)
 		}
 	}
-	if l.held == nil {
-		l.held = make(map[types.NamespacedName]bool)
-	}
-	for _, name := range claims {
-		l.held[types.NamespacedName{Namespace: namespace, Name: name}] = true
-	}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, name := range claims {
-			delete(l.held, types.NamespacedName{Namespace: namespace, Name: name})
-		}
-	}, true
+	return all, nil
 }
 
-// ofWriter has the instances that may have waited for another one, or for what is left of one: its pod.
-func (r *Reconciler) ofWriter(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var claims []string
+// ofUser has the instances that may have waited for another one, or for a pod: what is left of one, or one that fills a claim.
+func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	var u claimUser
+	uid := o.GetUID()
 	switch o := o.(type) {
 	case *kubevirtv1.VirtualMachineInstance:
-		claims = writtenClaims(o)
+		u.instance = o
 	case *corev1.Pod:
-		claims = podClaims(o)
+		u.pod, uid = o, cmp.Or(uidOf(o.Labels), uid)
 	}
-	for _, claim := range claims {
-		var all kubevirtv1.VirtualMachineInstanceList
-		if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.MatchingFields{IndexClaim: claim}); err != nil {
+	for _, use := range u.uses() {
+		instances, _, err := r.onClaim(ctx, o.GetNamespace(), use.Claim)
+		if err != nil {
 			return nil
 		}
-		for i := range all.Items {
-			if other := (&observed{instance: &all.Items[i]}); other.fresh() && other.instance.UID != o.GetUID() {
+		if at := slices.IndexFunc(instances, func(vmi kubevirtv1.VirtualMachineInstance) bool { return vmi.UID == uid }); at >= 0 {
+			u.instance = &instances[at] // it knows better than its pod what is only read
+		}
+		for i := range instances {
+			if other := (&observed{instance: &instances[i]}); other.fresh() && other.instance.UID != uid && u.excludes(other.instance) {
 				requests = append(requests, request(o.GetNamespace(), other.instance.Name))
 			}
 		}

@@ -9,9 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -64,8 +67,10 @@ func waitingFor(reason string) func(*kubevirtv1.VirtualMachineInstance) {
 	}
 }
 
-// TestClaimInUse: whoever has a pod writes to its claims, of two without one the older goes first, and readers
-// are in nobody's way.
+func shareable(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Shareable = new(true) }
+
+// TestClaimInUse: whoever has a pod uses its claims, of two without one the older goes first, and readers
+// are not in each other's way, nor are those that share.
 func TestClaimInUse(t *testing.T) {
 	const later, earlier = time.Minute, -time.Minute
 	deleted := func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: testTime} }
@@ -82,11 +87,19 @@ func TestClaimInUse(t *testing.T) {
 		"it has a pod, and is younger":            {diskOn("a"), another(later, diskOn("a")), true, true},
 		"a DataVolume's claim":                    {diskOn("a", dataVolume), another(later, diskOn("a")), true, true},
 		"a LUN":                                   {diskOn("a", lun), another(later, diskOn("a", noTarget)), true, true},
-		"it is read by the other, a disk":         {diskOn("a"), another(earlier, diskOn("a", readOnlyDisk)), true, false},
-		"it is read by the other, a claim":        {diskOn("a"), another(earlier, diskOn("a", readOnlyClaim)), true, false},
-		"it is read by the other, a CD-ROM":       {diskOn("a"), another(earlier, diskOn("a", cdrom)), true, false},
-		"it is read by the other, below overlays": {diskOn("a"), another(earlier, diskOn("a", ephemeral)), true, false},
-		"it is only read":                         {diskOn("a", readOnlyDisk), another(earlier, diskOn("a")), true, false},
+		"it is read by the other, a disk":         {diskOn("a"), another(earlier, diskOn("a", readOnlyDisk)), true, true},
+		"it is read by the other, a claim":        {diskOn("a"), another(earlier, diskOn("a", readOnlyClaim)), true, true},
+		"it is read by the other, a CD-ROM":       {diskOn("a"), another(earlier, diskOn("a", cdrom)), true, true},
+		"it is read by the other, below overlays": {diskOn("a"), another(earlier, diskOn("a", ephemeral)), true, true},
+		"it is only read":                         {diskOn("a", readOnlyDisk), another(earlier, diskOn("a")), true, true},
+		"it is only read, below an overlay":       {diskOn("a", ephemeral), another(later, diskOn("a")), true, true},
+		"both read it":                            {diskOn("a", ephemeral), another(earlier, diskOn("a", readOnlyClaim)), true, false},
+		"both share it":                           {diskOn("a", shareable), another(earlier, diskOn("a", shareable)), true, false},
+		"both share it, one reads":                {diskOn("a", shareable, readOnlyDisk), another(earlier, diskOn("a", shareable)), true, false},
+		"it alone shares":                         {diskOn("a", shareable), another(earlier, diskOn("a")), true, true},
+		"the other alone shares":                  {diskOn("a"), another(earlier, diskOn("a", shareable)), true, true},
+		"it shares what the other reads":          {diskOn("a", shareable), another(earlier, diskOn("a", readOnlyDisk)), true, true},
+		"it shares one claim, and not another":    {diskOn("a", shareable), another(earlier, diskOn("a", shareable), diskOn("b")), true, false},
 		"neither has a pod, older":                {diskOn("a"), another(earlier, diskOn("a")), false, true},
 		"neither has a pod, younger":              {diskOn("a"), another(later, diskOn("a")), false, false},
 		"neither has a pod, the same second":      {diskOn("a"), another(0, diskOn("a"), uid("uid-0000")), false, true},
@@ -98,18 +111,22 @@ func TestClaimInUse(t *testing.T) {
 		"older, is deleted and has a pod":         {diskOn("a"), another(earlier, diskOn("a"), deleted), true, true},
 	} {
 		own := newScene().change(c.own, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.CreationTimestamp = metav1.NewTime(testTime) })
-		got := claimInUse(own.instance, []writer{{instance: c.other, started: c.hasPod}})
+		got := claimInUse(own.instance, []claimUser{{instance: c.other, started: c.hasPod}})
 		if (got != nil) != c.waits {
 			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
 		}
 		if got != nil && !strings.Contains(got.message, "claim a is in use by VM db") {
 			t.Errorf("%s: %q does not name claim and VM", name, got.message)
 		}
+		if got != nil && strings.Contains(name, "share") != strings.Contains(got.message, "if its disk is shareable in each of them") {
+			t.Errorf("%s: %q", name, got.message)
+		}
 	}
 }
 
 // TestWritersNeverWaitInACircle: whatever the claims, of all instances without pods one at least waits for none of the others.
 func TestWritersNeverWaitInACircle(t *testing.T) {
+	how := []func(*kubevirtv1.Disk, *kubevirtv1.Volume){func(*kubevirtv1.Disk, *kubevirtv1.Volume) {}, readOnlyDisk, shareable}
 	sets := [][]string{{"a"}, {"b"}, {"a", "b"}, {"b", "c"}, {"a", "c"}, {"c", "a", "b"}}
 	reasons := []string{"", reasonClaimInUse, reasonClaimNotFound}
 	var all []*kubevirtv1.VirtualMachineInstance
@@ -117,8 +134,8 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 		for j, reason := range reasons {
 			vmi := another(time.Duration((i*5+j*3)%4) * time.Second)
 			vmi.UID, vmi.Name = types.UID(rune('a'+i*len(reasons)+j)), string(rune('a'+i*len(reasons)+j))
-			for _, claim := range claims {
-				diskOn(claim)(vmi)
+			for k, claim := range claims {
+				diskOn(claim, how[(i+j+k)%len(how)])(vmi)
 			}
 			if reason != "" {
 				waitingFor(reason)(vmi)
@@ -128,10 +145,10 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 	}
 	for len(all) > 0 {
 		free := slices.IndexFunc(all, func(vmi *kubevirtv1.VirtualMachineInstance) bool {
-			var others []writer
+			var others []claimUser
 			for _, other := range all {
 				if other != vmi {
-					others = append(others, writer{instance: other})
+					others = append(others, claimUser{instance: other})
 				}
 			}
 			return claimInUse(vmi, others) == nil
@@ -143,21 +160,17 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 	}
 }
 
-// TestPodClaims: the pod of a VM writes to its claims, but for those that it mounts read-only; others' pods are
-// no VMs'.
+// TestPodClaims: a VM's pod uses its claims, and so does one that fills claims; others' pods are not looked at.
 func TestPodClaims(t *testing.T) {
 	p := newScene().withPod().pod.Pod
-	for name, readOnly := range map[string]bool{"written": false, "read": true} {
-		v := corev1.Volume{Name: name}
-		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}
-		p.Spec.Volumes = append(p.Spec.Volumes, v)
-	}
-	if got := podClaims(p); !slices.Equal(got, []string{"written"}) {
-		t.Errorf("a VM's pod writes to %q, want the claim that it does not mount read-only", got)
-	}
-	delete(p.Labels, contract.LabelApp)
-	if got := podClaims(p); len(got) > 0 {
-		t.Errorf("a pod that is no VM's writes to %q", got)
+	v := corev1.Volume{Name: "data"}
+	v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
+	p.Spec.Volumes = append(p.Spec.Volumes, v)
+	for app, want := range map[string]bool{contract.LabelAppLauncher: true, contract.LabelAppImporter: true, "nginx": false} {
+		p.Labels[contract.LabelApp] = app
+		if got := slices.Contains(podClaims(p), "data"); got != want {
+			t.Errorf("%s: uses its claim %v, want %v", app, got, want)
+		}
 	}
 }
 
@@ -262,32 +275,6 @@ func TestClaimOfAPodThatIsLeft(t *testing.T) {
 	}
 }
 
-// TestOneClaimAtATime: pods with one claim are not made at the same time, others are.
-func TestOneClaimAtATime(t *testing.T) {
-	var l claimLocks
-	done, alone := l.begin("shop", []string{"a", "b"})
-	if !alone {
-		t.Fatal("nobody has a claim")
-	}
-	for _, c := range []struct {
-		namespace string
-		claims    []string
-		alone     bool
-	}{{"shop", []string{"c", "b"}, false}, {"shop", []string{"c"}, true}, {"other", []string{"a"}, true}, {"shop", nil, true}} {
-		other, alone := l.begin(c.namespace, c.claims)
-		if alone != c.alone {
-			t.Errorf("%s %v: alone %v, want %v", c.namespace, c.claims, alone, c.alone)
-		}
-		if alone {
-			other()
-		}
-	}
-	done()
-	if _, alone := l.begin("shop", []string{"b", "a"}); !alone {
-		t.Error("the claims were not given back")
-	}
-}
-
 // TestClaimOfAVanishedPod: a VM writes whose status names a pod that is not there, until it has ended; one that has
 // ended is in nobody's way.
 func TestClaimOfAVanishedPod(t *testing.T) {
@@ -313,6 +300,8 @@ func TestClaimOfAVanishedPod(t *testing.T) {
 	}
 }
 
+func writesShared() []claimuse.Use { return []claimuse.Use{{Claim: "shared", Writes: true}} }
+
 // TestPodsAreMadeAlone: while a pod is made no other is made with one of its claims.
 func TestPodsAreMadeAlone(t *testing.T) {
 	w := newWorld(t)
@@ -320,18 +309,127 @@ func TestPodsAreMadeAlone(t *testing.T) {
 	w.addClaim("shared")
 	w.addOther()
 	r := w.writesTo(w.controller())
-	done, _ := r.creating.begin(namespace, []string{"shared"})
-	w.wantHeld(r, "another VM with a claim of this one's is being started")
+	done, _ := r.Making.Begin(namespace, writesShared())
+	w.wantHeld(r, "another pod with a claim of this VM's is being made")
 	done()
 	bare, asked := r.Pod, false
 	r.Pod = func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 		asked = true
-		if _, alone := r.creating.begin(namespace, []string{"shared"}); alone {
+		if _, alone := r.Making.Begin(namespace, writesShared()); alone {
 			t.Error("while its pod is made its claim is anybody's")
 		}
 		return bare(vmi, claims)
 	}
 	if c, started := w.other(r); !asked || !started || c != nil {
 		t.Errorf("when nobody else is started: started %v, condition %+v", started, c)
+	}
+}
+
+// copying is a pod that fills a claim from the claim "shared".
+func copying() *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "importer-copy", UID: "uid-copy", Labels: map[string]string{contract.LabelApp: contract.LabelAppImporter}}}
+	for volume, claim := range map[string]string{launcher.VolumeSource: "shared", launcher.VolumeTarget: "copy"} {
+		v := corev1.Volume{Name: volume}
+		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+	}
+	return p
+}
+
+// TestClaimIsCopied: a VM waits while a pod copies a claim that it writes to, also while the cache does not have that pod,
+// and one that only reads the claim doesn't.
+func TestClaimIsCopied(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads, unseen bool
+		waits         bool
+	}{
+		"the VM writes":                        {waits: true},
+		"the VM writes, and the cache is late": {unseen: true, waits: true},
+		"the VM reads":                         {reads: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.restarts = false
+			w.addClaim("shared")
+			if disk := diskOn("shared"); c.reads {
+				w.addInstance(diskOn("shared", readOnlyDisk))
+			} else {
+				w.addInstance(disk)
+			}
+			if c.unseen {
+				w.cached = w.snapshot()
+			}
+			p := copying()
+			w.must(w.server.Create(t.Context(), p))
+			r := w.controller()
+			w.reconcile(r)
+			started := func() bool {
+				return slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return instanceOf(&p) != "" })
+			}
+			if got := started(); got == c.waits {
+				t.Fatalf("while the claim is copied: started %v, want %v", got, !c.waits)
+			}
+			if !c.waits || c.unseen {
+				return
+			}
+			got := find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized)
+			if got == nil || got.Reason != reasonClaimInUse || !strings.Contains(got.Message, "claim shared is in use by pod importer-copy") {
+				t.Errorf("condition %+v, want %s that names the pod", got, reasonClaimInUse)
+			}
+			p.Status.Phase = corev1.PodSucceeded
+			w.must(w.server.Status().Update(t.Context(), p))
+			if woken := r.ofUser(t.Context(), p); len(woken) != 1 {
+				t.Errorf("the end of the copy wakes %v, want the VM that waits", woken)
+			}
+			w.reconcile(r)
+			if !started() {
+				t.Error("the copy has ended, and the VM waits")
+			}
+		})
+	}
+}
+
+// TestOfUser: those look again that may have waited, and nobody who runs, or whom the other one's use does not concern.
+func TestOfUser(t *testing.T) {
+	add := func(w *world, name string, phase kubevirtv1.Phase, disk func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
+		vmi := another(0, disk, func(vmi *kubevirtv1.VirtualMachineInstance) {
+			vmi.Name, vmi.UID, vmi.Status.Phase = name, w.uid(), phase
+		})
+		w.must(w.server.Create(t.Context(), vmi))
+		w.must(w.server.Status().Update(t.Context(), vmi))
+		return vmi
+	}
+	w := newWorld(t)
+	r := w.controller()
+	writer := add(w, "writer", kubevirtv1.PhaseRunning, diskOn("shared"))
+	reader := add(w, "reader", kubevirtv1.PhaseRunning, diskOn("shared", ephemeral))
+	add(w, "waits-to-write", kubevirtv1.PhasePending, diskOn("shared"))
+	add(w, "waits-to-read", "", diskOn("shared", readOnlyDisk))
+	add(w, "elsewhere", "", diskOn("other"))
+	podOf := func(vmi *kubevirtv1.VirtualMachineInstance) *corev1.Pod {
+		p, err := w.writesTo(w.controller()).Pod(vmi, nil)
+		w.must(err)
+		return p
+	}
+	gone := podOf(reader).DeepCopy()
+	gone.Labels[contract.LabelCreatedBy] = "uid-gone"
+	for name, c := range map[string]struct {
+		o    client.Object
+		want []string
+	}{
+		"a writer":                     {writer, []string{"waits-to-read", "waits-to-write"}},
+		"a reader":                     {reader, []string{"waits-to-write"}},
+		"a writer's pod":               {podOf(writer), []string{"waits-to-read", "waits-to-write"}},
+		"a reader's pod":               {podOf(reader), []string{"waits-to-write"}},
+		"a pod whose instance is gone": {gone, []string{"waits-to-read", "waits-to-write"}},
+		"a pod that copies":            {copying(), []string{"waits-to-write"}},
+	} {
+		var got []string
+		for _, request := range r.ofUser(t.Context(), c.o) {
+			got = append(got, request.Name)
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q look again, want %q", name, got, c.want)
+		}
 	}
 }

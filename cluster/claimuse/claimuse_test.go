@@ -1,0 +1,115 @@
+package claimuse
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// TestExcludes: a disk has one writer, or several that share it, and what is read nobody writes to.
+func TestExcludes(t *testing.T) {
+	writes, reads := Use{Claim: "a", Writes: true}, Use{Claim: "a"}
+	shares, sharesReading := Use{Claim: "a", Writes: true, Shareable: true}, Use{Claim: "a", Shareable: true}
+	for _, c := range []struct {
+		name       string
+		one, other Use
+		want       bool
+	}{
+		{"two writers", writes, writes, true},
+		{"writer and reader", writes, reads, true},
+		{"two readers", reads, reads, false},
+		{"two that share", shares, shares, false},
+		{"one that shares and one that shares what it reads", shares, sharesReading, false},
+		{"one that shares and a writer", shares, writes, true},
+		{"one that shares and a reader", shares, reads, true},
+		{"a reader and one that shares what it reads", reads, sharesReading, false},
+		{"other claims", writes, Use{Claim: "b", Writes: true}, false},
+	} {
+		if got := c.one.Excludes(c.other); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if got := c.other.Excludes(c.one); got != c.want {
+			t.Errorf("%s, the other way round: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestOfInstance: of a claim with several disks the use is that of all of them.
+func TestOfInstance(t *testing.T) {
+	vmi := new(kubevirtv1.VirtualMachineInstance)
+	add := func(claim string, d kubevirtv1.Disk) {
+		d.Name = string(rune('a' + len(vmi.Spec.Volumes)))
+		v := kubevirtv1.Volume{Name: d.Name, DataVolume: &kubevirtv1.DataVolumeSource{Name: claim}}
+		vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Volumes, v), append(vmi.Spec.Domain.Devices.Disks, d)
+	}
+	yes := new(true)
+	add("reads", kubevirtv1.Disk{CDROM: new(kubevirtv1.CDROMTarget)})
+	add("shares", kubevirtv1.Disk{Shareable: yes})
+	add("both", kubevirtv1.Disk{Shareable: yes, Disk: &kubevirtv1.DiskTarget{ReadOnly: true}})
+	add("both", kubevirtv1.Disk{})
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirtv1.Volume{Name: "no-disk", DataVolume: &kubevirtv1.DataVolumeSource{Name: "unused"}})
+	want := []Use{{Claim: "reads"}, {Claim: "shares", Writes: true, Shareable: true}, {Claim: "both", Writes: true}}
+	if got := OfInstance(vmi); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestOfPod: a pod writes to what it does not mount read-only, but for what it copies.
+func TestOfPod(t *testing.T) {
+	p := new(corev1.Pod)
+	for _, v := range []struct {
+		volume   string
+		readOnly bool
+	}{{"data", false}, {"base", true}, {launcher.VolumeSource, false}} {
+		volume := corev1.Volume{Name: v.volume}
+		volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.volume, ReadOnly: v.readOnly}
+		p.Spec.Volumes = append(p.Spec.Volumes, volume)
+	}
+	for app, copies := range map[string]bool{contract.LabelAppLauncher: false, contract.LabelAppImporter: true} {
+		p.Labels = map[string]string{contract.LabelApp: app}
+		want := []Use{{Claim: "data", Writes: true}, {Claim: "base"}, {Claim: launcher.VolumeSource, Writes: !copies}}
+		if got := OfPod(p); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, want %+v", app, got, want)
+		}
+	}
+}
+
+// TestLocks: pods that exclude each other are not made at the same time, others are.
+func TestLocks(t *testing.T) {
+	var l Locks
+	write := func(claims ...string) (uses []Use) {
+		for _, claim := range claims {
+			uses = append(uses, Use{Claim: claim, Writes: true})
+		}
+		return uses
+	}
+	done, alone := l.Begin("shop", append(write("a", "b"), Use{Claim: "golden"}))
+	if !alone {
+		t.Fatal("nobody has a claim")
+	}
+	for _, c := range []struct {
+		namespace string
+		uses      []Use
+		alone     bool
+	}{
+		{"shop", write("c", "b"), false}, {"shop", write("c"), true}, {"other", write("a"), true}, {"shop", nil, true},
+		{"shop", []Use{{Claim: "golden"}}, true}, {"shop", write("golden"), false}, {"shop", []Use{{Claim: "a"}}, false},
+	} {
+		other, alone := l.Begin(c.namespace, c.uses)
+		if alone != c.alone {
+			t.Errorf("%s %+v: alone %v, want %v", c.namespace, c.uses, alone, c.alone)
+		}
+		if alone {
+			other()
+		}
+	}
+	done()
+	if _, alone := l.Begin("shop", write("b", "a")); !alone {
+		t.Error("the claims were not given back")
+	}
+}
