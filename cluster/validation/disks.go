@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -33,6 +34,9 @@ func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (
 			faults = append(faults, field.Invalid(disk.Child("name"), short(d.Name), "spec.volumes has no volume of this name: add it or remove the disk"))
 		}
 		seen[d.Name] = true
+		if d.Shareable != nil && *d.Shareable && hasVolume && !slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name && convert.Shares(&d, &v) }) {
+			faults = append(faults, field.Forbidden(disk.Child("shareable"), "VMs share a disk on a claim: leave it out, or use a persistentVolumeClaim or dataVolume"))
+		}
 		if d.CDROM != nil && d.CDROM.Bus == kubevirtv1.DiskBusVirtio {
 			faults = append(faults, field.NotSupported(disk.Child("cdrom", "bus"), d.CDROM.Bus, []kubevirtv1.DiskBus{kubevirtv1.DiskBusSATA, kubevirtv1.DiskBusSCSI, kubevirtv1.DiskBusUSB}))
 		}

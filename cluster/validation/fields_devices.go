@@ -24,7 +24,7 @@ func deviceFields() []Field {
 		{"domain.devices.disks[].io", Supported, onlyQEMU, ""},
 		{"domain.devices.disks[].tag", Refused, "", tag},
 		{"domain.devices.disks[].blockSize", Refused, "", "sizes of blocks can't be set yet: leave it out"},
-		{"domain.devices.disks[].shareable", Refused, "", "disks can't be shared among VMs yet: leave it out and give each VM a claim of its own"},
+		{"domain.devices.disks[].shareable", Supported, onlyQEMU, "on claims, with cache none, in every VM with the claim; such a guest can't be saved"},
 		{"domain.devices.disks[].errorPolicy", Supported, allVMMs, "all but report: QEMU"},
 		{"domain.devices.disks[].changedBlockTracking", Refused, "", "incremental backups are not supported: leave it out"},
 

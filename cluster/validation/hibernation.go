@@ -86,6 +86,12 @@ func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 	if len(s.Domain.Devices.Interfaces) == 0 && bridged && (attached == nil || *attached) {
 		faults = append(faults, field.Required(interfaces, bridge+"; the cluster's default is bridge"))
 	}
+	for i, d := range s.Domain.Devices.Disks {
+		if d.Shareable != nil && *d.Shareable {
+			faults = append(faults, field.Forbidden(at.Child("domain", "devices", "disks").Index(i).Child("shareable"),
+				"a guest with a shareable disk can't be saved, as other VMs write to the disk meanwhile: stop the VM instead"))
+		}
+	}
 	if f := s.Domain.Features; f != nil && f.HypervPassthrough != nil && (f.HypervPassthrough.Enabled == nil || *f.HypervPassthrough.Enabled) {
 		faults = append(faults, field.Forbidden(at.Child("domain", "features", "hypervPassthrough"),
 			"a guest with all that its node has of Hyper-V can't be saved: name the parts of features.hyperv that it needs, or use hibernateStrategy.mode: SuspendToDisk"))

@@ -47,6 +47,7 @@ func TestUnsaveable(t *testing.T) {
 	unbound := network("domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {}}]")
 	second := network("domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a}}]")
 	passthrough := network("domain: {devices: {}, features: {hypervPassthrough: {}}}")
+	shared := network("domain: {devices: {disks: [{name: a, shareable: true, disk: {bus: virtio}}]}}, volumes: [{name: a, dataVolume: {name: a}}]")
 	alone := network("domain: {devices: {autoattachPodInterface: false}}")
 	for _, c := range []struct {
 		how, template, binding string
@@ -63,6 +64,8 @@ func TestUnsaveable(t *testing.T) {
 		{"runStrategy: Hibernate", alone, "bridge", nil},
 		{"runStrategy: Hibernate", passthrough, "", []string{at + "features.hypervPassthrough hyperv"}},
 		{"runStrategy: Always", passthrough, "", nil},
+		{"runStrategy: Hibernate", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
+		{"runStrategy: Always", shared, "", nil},
 	} {
 		r := request()
 		if c.binding != "" {

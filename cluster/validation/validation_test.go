@@ -172,6 +172,7 @@ func TestInstance(t *testing.T) {
 		{disk("{name: a}, {name: a}, {name: x}, {name: y, cdrom: {}}"), []string{
 			"spec.domain.devices.disks[1].name Duplicate", "spec.domain.devices.disks[2].name add it or remove", "spec.domain.devices.disks[3].name empty CD-ROM",
 		}},
+		{disk("{name: a, shareable: true}, {name: b, shareable: true, disk: {}}"), []string{"spec.domain.devices.disks[0].shareable use a persistentVolumeClaim"}},
 		{disk("{name: a, disk: {readonly: true}}, {name: b, disk: {readonly: true, bus: usb}}"), []string{"spec.domain.devices.disks[0].disk.bus can't be read-only"}},
 		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, disk: {bus: sata}}]}}}", []string{"spec.domain.devices.disks[0].disk.bus can't be read-only"}},
 		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, cdrom: {}}]}}}", nil},
