@@ -59,10 +59,14 @@ func unlocked(f *os.File, kind int16, start, length int64) error {
 	if err := fcntlLock(f, unix.F_OFD_GETLK, &l); err != nil {
 		return err
 	}
-	if l.Type != unix.F_UNLCK { // it is the lock of another then
-		return ErrInUse
+	if l.Type == unix.F_UNLCK {
+		return nil
 	}
-	return nil
+	// It is the lock of another now. One that has a read lock on the whole writes nothing, as QEMU would with that byte.
+	if start == byteWrites && l.Type == unix.F_RDLCK && l.Start == 0 && l.Len == 0 {
+		return nil
+	}
+	return ErrInUse
 }
 
 func fcntlLock(f *os.File, command int, l *unix.Flock_t) error {

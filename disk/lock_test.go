@@ -39,6 +39,7 @@ func TestLock(t *testing.T) {
 		{"a writer after a reader", use{}, use{write: true}, true},
 		{"two writers, the first locks the whole", use{write: true, whole: true}, use{write: true}, true},
 		{"a reader after such a writer", use{write: true, whole: true}, use{}, true},
+		{"a reader after such a reader", use{whole: true}, use{}, false},
 		{"a writer after such a reader", use{whole: true}, use{write: true}, true},
 	}
 	for _, tt := range tests {

@@ -142,6 +142,10 @@ func (i *Importer) fromClaim(ctx context.Context, t *target) error {
 		return fault(err)
 	}
 	defer f.Close()
+	// The copy is of a disk at rest. A file's lock also keeps off a VM that comes to write to it meanwhile.
+	if err := errors.Join(disk.CheckFree(f), disk.Lock(f, false)); err != nil {
+		return fault(err)
+	}
 	size, err := f.Seek(0, io.SeekEnd) // of devices, too
 	if err == nil {
 		err = t.fits(size)

@@ -296,6 +296,31 @@ func TestDeviceInUse(t *testing.T) {
 	}
 }
 
+// TestSourceInUse: a disk to which a VM writes is not copied, a device or a file.
+func TestSourceInUse(t *testing.T) {
+	for name, path := range map[string]string{"device": loopDevice(t), "file": image(t, "raw", someDisk())} {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		writer, err := disk.Exclusively(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if writer != nil {
+			defer writer.Close()
+		} else if err := disk.Lock(f, true); err != nil {
+			t.Fatal(err)
+		}
+		i := claim(t)
+		i.Copy = &launch.ImportCopy{Path: path, Claim: "golden"}
+		if err := i.Run(t.Context()); !errors.Is(err, disk.ErrInUse) || !strings.Contains(err.Error(), "claim golden") {
+			t.Errorf("%s: error %v, want that claim golden is in use", name, err)
+		}
+	}
+}
+
 // loopDevice is one of 32 MiB that is full of other data.
 func loopDevice(t *testing.T) string {
 	t.Helper()
