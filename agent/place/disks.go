@@ -8,22 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WrittenDisk is a disk that a VM may write to.
-type WrittenDisk struct {
-	// Index in the specification's disks, Name and Path as it has them.
-	Index      int
-	Name, Path string
-	File       FileID
-	// Shareable: other VMs may write to it at the same time.
+// UsedDisk is a file of a disk that a VM has: its image, or one below that.
+type UsedDisk struct {
+	// Field of the specification that names it, Name of the disk, Path as the specification has it.
+	Field, Name, Path string
+	File              FileID
+	// Write: the guest may write to it. Else it reads what must not change.
+	Write bool
+	// Shareable: other VMs may write to it at the same time that share it, too.
 	Shareable bool
 }
 
-// IsFile says whether another disk is the same file.
-func (d WrittenDisk) IsFile(other WrittenDisk) bool { return d.File == other.File }
+// Spoils says whether one of two uses of a file writes where the other does, or reads.
+func (d UsedDisk) Spoils(other UsedDisk) bool {
+	return d.File == other.File && (d.Write || other.Write)
+}
 
 // Excludes says whether another VM can't have the other disk while one has this one.
-func (d WrittenDisk) Excludes(other WrittenDisk) bool {
-	return d.IsFile(other) && !(d.Shareable && other.Shareable)
+func (d UsedDisk) Excludes(other UsedDisk) bool {
+	return d.Spoils(other) && !(d.Shareable && other.Shareable)
 }
 
 // FileID is what the kernel knows a file by, whatever its name: a block device by its number, another file by
@@ -48,22 +51,27 @@ func FileIDOf(st *unix.Stat_t) FileID {
 	return FileID{Device: uint64(st.Dev), Inode: st.Ino}
 }
 
-// WrittenDisks are those disks of a specification that a VM may write to, and that find knows.
-func WrittenDisks(s *specv1.VirtualMachineSpec, find func(path string) (FileID, error)) (written []WrittenDisk) {
-	for i, d := range s.GetDisks() {
-		if d.GetReadOnly() {
-			continue
-		}
-		if id, err := find(d.GetPath()); err == nil { // else its start says what is wrong
-			written = append(written, WrittenDisk{Index: i, Name: d.GetName(), Path: d.GetPath(), File: id, Shareable: d.GetShareable()})
+// UsedDisks are the files of a specification's disks that find knows.
+func UsedDisks(s *specv1.VirtualMachineSpec, find func(path string) (FileID, error)) (used []UsedDisk) {
+	add := func(d UsedDisk) {
+		var err error
+		if d.File, err = find(d.Path); err == nil { // else its start says what is wrong
+			used = append(used, d)
 		}
 	}
-	return written
+	for i, d := range s.GetDisks() {
+		field := fmt.Sprintf("disks[%d]", i)
+		add(UsedDisk{Field: field + ".path", Name: d.GetName(), Path: d.GetPath(), Write: !d.GetReadOnly(), Shareable: d.GetShareable()})
+		for j, b := range d.GetBackingFiles() {
+			add(UsedDisk{Field: fmt.Sprintf("%s.backingFiles[%d].path", field, j), Name: d.GetName(), Path: b.GetPath()})
+		}
+	}
+	return used
 }
 
-// Written goes by the node's own paths.
-func (h OnNode) Written(s *specv1.VirtualMachineSpec) []WrittenDisk {
-	return WrittenDisks(s, func(path string) (FileID, error) {
+// Disks goes by the node's own paths.
+func (h OnNode) Disks(s *specv1.VirtualMachineSpec) []UsedDisk {
+	return UsedDisks(s, func(path string) (FileID, error) {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			return FileID{}, &os.PathError{Op: "stat", Path: path, Err: err}

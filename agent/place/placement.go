@@ -64,9 +64,8 @@ type Provisioner interface {
 	// Acquire makes what the choice names and starts or finds the shim. After an error
 	// nothing of it is left.
 	Acquire(ctx context.Context, c *Choice) (*Acquired, error)
-	// Written are the disks that a VM of a complete specification may write to, as far as it is known there what
-	// files they are.
-	Written(s *specv1.VirtualMachineSpec) []WrittenDisk
+	// Disks are those of a VM of a complete specification, as far as it is known there what files they are.
+	Disks(s *specv1.VirtualMachineSpec) []UsedDisk
 	// Request is what the shim is asked.
 	Request(c *Choice) (shim.Launch, error)
 }

@@ -176,10 +176,10 @@ func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 	return h.checkRoom(place.PlannedMemory(req.Spec), lazy)
 }
 
-// Written are disks on the container's volumes that are block devices. Files have the same inode in all containers,
+// Disks are those on the container's volumes that are block devices. Files have the same inode in all containers,
 // so that the kernel's locks on them do: the agent looks at none of those that a pod names.
-func (h *placement) Written(s *specv1.VirtualMachineSpec) []place.WrittenDisk {
-	return place.WrittenDisks(s, func(path string) (place.FileID, error) {
+func (h *placement) Disks(s *specv1.VirtualMachineSpec) []place.UsedDisk {
+	return place.UsedDisks(s, func(path string) (place.FileID, error) {
 		if !slices.ContainsFunc(h.container.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == path }) {
 			return place.FileID{}, fmt.Errorf("%s is no volume that is a block device", path)
 		}

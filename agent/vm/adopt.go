@@ -247,15 +247,15 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		a.matchSize(matching, m, monitor)
 		cancel()
 	}
-	ad.findWritten()
+	ad.findDisks()
 	a.watch(m, l)
 }
 
-// findWritten looks for the disks of a VM that runs, or may.
-func (ad *adoption) findWritten() {
+// findDisks looks for the disks of a VM that runs, or may.
+func (ad *adoption) findDisks() {
 	ctx, cancel := context.WithTimeout(ad.manager.ctx, statusPatience)
 	defer cancel()
-	ad.m.findWritten(ctx, ad.m.Snapshot().GetStatus().GetEffectiveSpec())
+	ad.m.findDisks(ctx, ad.m.Snapshot().GetStatus().GetEffectiveSpec())
 }
 
 // catchUp fills in what a record does not say of a run that was started just

@@ -69,11 +69,11 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 	if err := l.manager.hostFacts(l.m, c); err != nil {
 		return err
 	}
-	written := l.m.place.Written(c.Spec)
-	if err := l.manager.disksFree(l.m, written); err != nil {
+	disks := l.m.place.Disks(c.Spec)
+	if err := l.manager.disksFree(l.m, disks); err != nil {
 		return err
 	}
-	l.m.setWritten(written)
+	l.m.setDisks(disks)
 	if o.missing != nil {
 		return o.missing
 	}

@@ -12,16 +12,17 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// disksFree refuses disks that the VM, or another one that runs, writes to by another name or the same. The kernel refuses
-// most of that, too, late and without a name: locks of images, and block devices that are opened exclusively.
+// disksFree refuses disks that another VM which runs has by another name or the same, or this one has twice, if one of the
+// two writes. The kernel refuses most of that, too, late and without a name: locks of images, and block devices that are opened
+// exclusively. It does not refuse one that comes to write what others read, or share.
 //
 // What is in a pod counts for pods of its namespace alone: which device is at a path its container may have
 // made up, and others are not to be kept from starting by that.
-func (a *Manager) disksFree(m *VM, written []place.WrittenDisk) error {
-	for i, d := range written {
-		if at := slices.IndexFunc(written[:i], d.IsFile); at >= 0 {
-			return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s is %s with %s, which is disk %q of this VM, too: two disks over it would destroy each other's data",
-				d.Index, d.Path, d.File, written[at].Path, written[at].Name)
+func (a *Manager) disksFree(m *VM, disks []place.UsedDisk) error {
+	for i, d := range disks {
+		if at := slices.IndexFunc(disks[:i], d.Spoils); at >= 0 {
+			return fault.Errorf(codes.FailedPrecondition, "%s: %s is %s with %s, which is disk %q of this VM, too: two disks over it would destroy each other's data",
+				d.Field, d.Path, d.File, disks[at].Path, disks[at].Name)
 		}
 	}
 	namespace := m.namespace()
@@ -29,19 +30,26 @@ func (a *Manager) disksFree(m *VM, written []place.WrittenDisk) error {
 		if other == m || !other.mayRun() || other.namespace() != "" && other.namespace() != namespace {
 			continue
 		}
-		theirs := other.writes()
-		for _, d := range written {
+		theirs := other.usedDisks()
+		for _, d := range disks {
 			if at := slices.IndexFunc(theirs, d.Excludes); at >= 0 {
-				return fault.Errorf(codes.FailedPrecondition, "disks[%d].path: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and writes to it: stop that first, or give this one a disk of its own%s",
-					d.Index, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name, oneShares(d, theirs[at]))
+				return fault.Errorf(codes.FailedPrecondition, "%s: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and %s it: stop that first, or give this one a disk of its own%s",
+					d.Field, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name, does(theirs[at]), oneShares(d, theirs[at]))
 			}
 		}
 	}
 	return nil
 }
 
+func does(d place.UsedDisk) string {
+	if d.Write {
+		return "writes to"
+	}
+	return "reads"
+}
+
 // oneShares is what to do, too, of two disks of which one alone is shareable.
-func oneShares(d, other place.WrittenDisk) string {
+func oneShares(d, other place.UsedDisk) string {
 	if d.Shareable == other.Shareable {
 		return ""
 	}
@@ -58,29 +66,29 @@ func (m *VM) mayRun() bool {
 // namespace of the VM's pod; empty: it is the node's own.
 func (m *VM) namespace() string { return m.Snapshot().GetStatus().GetPod().GetNamespace() }
 
-// writes are the disks that the VM may write to while it runs. The slice is not to be changed.
-func (m *VM) writes() []place.WrittenDisk {
+// usedDisks are those of the VM while it runs. The slice is not to be changed.
+func (m *VM) usedDisks() []place.UsedDisk {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.written
+	return m.disks
 }
 
-// setWritten is for a VM that is about to run, or whose disks have changed.
-func (m *VM) setWritten(written []place.WrittenDisk) {
+// setDisks is for a VM that is about to run, or whose disks have changed.
+func (m *VM) setDisks(disks []place.UsedDisk) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.written = written
+	m.disks = disks
 }
 
-// findWritten looks for the disks of a VM that runs, for as long as ctx: one of them may not answer, and then
+// findDisks looks for the disks of a VM that runs, for as long as ctx: one of them may not answer, and then
 // none of them is known.
-func (m *VM) findWritten(ctx context.Context, s *specv1.VirtualMachineSpec) {
-	found := make(chan []place.WrittenDisk, 1)
-	go func() { found <- m.place.Written(s) }()
+func (m *VM) findDisks(ctx context.Context, s *specv1.VirtualMachineSpec) {
+	found := make(chan []place.UsedDisk, 1)
+	go func() { found <- m.place.Disks(s) }()
 	select {
-	case written := <-found:
-		m.setWritten(written)
+	case disks := <-found:
+		m.setDisks(disks)
 	case <-ctx.Done():
-		m.log.Warn("a disk does not answer: another VM that writes to it is not refused by the agent", "error", fmt.Sprint(context.Cause(ctx)))
+		m.log.Warn("a disk does not answer: another VM with it is not refused by the agent", "error", fmt.Sprint(context.Cause(ctx)))
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // TestDiskHasOneWriter: a disk that a VM writes to is no other's, by whatever name, also to an agent that has
-// adopted the VM. Readers, and what is not written to any more, are in nobody's way.
+// adopted the VM, and one that VMs read nobody writes to. What a VM has no more is in nobody's way.
 func TestDiskHasOneWriter(t *testing.T) {
 	dir := t.TempDir()
 	file, link, symlink, free := filepath.Join(dir, "disk"), filepath.Join(dir, "link"), filepath.Join(dir, "symlink"), filepath.Join(dir, "free")
@@ -64,7 +64,10 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 	}
 	create("one", &specv1.Disk{Name: "root", Path: disk})
 	create("free", &specv1.Disk{Name: "other", Path: free})
-	create("reader", &specv1.Disk{Name: "data", Path: disk, ReadOnly: true, Bus: "virtio"})
+	for _, name := range []string{"reader", "reader-too"} {
+		create(name, &specv1.Disk{Name: "data", Path: disk, ReadOnly: true, Bus: "virtio"})
+	}
+	create("below", &specv1.Disk{Name: "top", Path: disk + ".qcow2", Format: "qcow2", BackingFiles: []*specv1.BackingFile{{Path: names[len(names)-1]}}})
 	create("twice", &specv1.Disk{Name: "a", Path: names[len(names)-1]}, &specv1.Disk{Name: "b", Path: disk})
 	for i, path := range names {
 		create("two-"+string(rune('a'+i)), &specv1.Disk{Name: "data", Path: path})
@@ -96,7 +99,10 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 	a.mustStart(t, "one")
 	starts()
 	a.mustStart(t, "free")
-	a.mustStart(t, "reader")
+	for _, name := range []string{"reader", "below"} {
+		_, err := a.Manager.Start(t.Context(), name, StartOptions{}, nil)
+		refused("what one would read, the other writes to: "+name, err)
+	}
 	attach := &nodev1.AttachRequest{Name: "free", Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: "late", Path: names[len(names)-1]}}}
 	_, _, err := a.Attach(t.Context(), attach)
 	refused("attach", err)
@@ -113,6 +119,19 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 	vmtest.WantCode(t, "a disk that was attached to another", err, codes.FailedPrecondition)
 	if _, err := a.Detach(t.Context(), "free", "late"); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{"reader", "reader-too", "below"} {
+		a.mustStart(t, name)
+	}
+	for _, name := range []string{"reader", "reader-too", "below"} {
+		_, err = a.Manager.Start(t.Context(), "one", StartOptions{}, nil)
+		vmtest.WantCode(t, "a disk that others read", err, codes.FailedPrecondition)
+		if err != nil && !strings.Contains(err.Error(), "and reads it") {
+			t.Errorf("error %q does not say that the other one reads it", err)
+		}
+		if _, err := a.Kill(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	a.mustStart(t, "one")
 }

@@ -98,7 +98,7 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	if err := l.manager.onlyOne(l.m); err != nil {
 		return err
 	}
-	if err := l.manager.disksFree(l.m, l.m.writes()); err != nil {
+	if err := l.manager.disksFree(l.m, l.m.usedDisks()); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.launch.announced")

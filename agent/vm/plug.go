@@ -234,9 +234,9 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 		return err
 	}
 	// Said before it is asked: of two VMs that get a disk at a time one sees the other.
-	before, written := p.m.writes(), p.m.place.Written(s)
-	p.m.setWritten(written)
-	err = p.manager.disksFree(p.m, written)
+	before, disks := p.m.usedDisks(), p.m.place.Disks(s)
+	p.m.setDisks(disks)
+	err = p.manager.disksFree(p.m, disks)
 	if err == nil {
 		err = p.granting(attachment.Files)
 	}
@@ -245,7 +245,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 		err = p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
 	}
 	if err != nil {
-		p.m.setWritten(before)
+		p.m.setDisks(before)
 	}
 	return err
 }
@@ -340,7 +340,7 @@ func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
 	if err := p.live.shim.Detach(ctx, shim.Detach{Detachment: detachment, Within: within, Note: note}); err != nil {
 		return err
 	}
-	p.m.setWritten(slices.DeleteFunc(slices.Clone(p.m.writes()), func(w place.WrittenDisk) bool { return w.Name == d.Detached }))
+	p.m.setDisks(slices.DeleteFunc(slices.Clone(p.m.usedDisks()), func(w place.UsedDisk) bool { return w.Name == d.Detached }))
 	return nil
 }
 

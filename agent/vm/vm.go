@@ -53,8 +53,8 @@ type VM struct {
 	interrupt context.CancelCauseFunc
 	// live is what runs; nil: nothing does.
 	live *live
-	// written are the disks that what runs may write to.
-	written []place.WrittenDisk
+	// disks are those of what runs.
+	disks []place.UsedDisk
 	// lost is a shim that runs, or may, and does not answer; nil: there is none.
 	lost place.ShimProcess
 }

@@ -87,10 +87,10 @@ func duplicate(f *os.File) (*os.File, error) {
 
 // exclusively keeps other writers off a block device for as long as what it returns is open: the file for
 // a VMM that inherits it, else one that the shim keeps, as the VMM may never close what it inherits. Of a device that VMs
-// share none can have that: what is seen is one that has it to itself.
+// share, or read, none can have that: what is seen is one that has it to itself.
 func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, err error) {
 	var exclusive *os.File
-	if f.Shared {
+	if f.Shared || !f.Write {
 		err = disk.CheckFree(file)
 	} else {
 		exclusive, err = disk.Exclusively(file)
@@ -98,7 +98,7 @@ func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, 
 	var used *disk.DeviceInUseError
 	switch {
 	case errors.As(err, &used):
-		return file, nil, fault(shim.CodePrecondition, f.Field, "disk %s, %s: %v", f.DiskName, f.Path, used)
+		return file, nil, fault(shim.CodePrecondition, f.Field, "disk %s, %s: %v", cmp.Or(f.DiskName, f.PartOf), f.Path, used)
 	case err != nil, exclusive == nil:
 		return file, nil, err
 	case inherits(f):

@@ -120,7 +120,7 @@ func TestPluggedDeviceHasOneWriter(t *testing.T) {
 	}
 }
 
-// TestDeviceOfAnother: a disk that another VM writes to is refused by its name, and only where it is to be written to.
+// TestDeviceOfAnother: a disk that another VM writes to is refused by its name, also where it is only to be read.
 func TestDeviceOfAnother(t *testing.T) {
 	d := newDeviceScene(t)
 	another, err := safeopen.File(d.device, true)
@@ -135,13 +135,16 @@ func TestDeviceOfAnother(t *testing.T) {
 		_, err := d.client.Launch(d.ctx, shim.Launch{Plan: p}, nil, nil)
 		return err
 	}
-	err = launch(true)
-	wantCode(t, err, shim.CodePrecondition)
-	for _, want := range []string{"disks[0].path", "disk data", "block device 7:", "another VM", "lsblk"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not have %q", err, want)
+	for _, write := range []bool{true, false} {
+		err = launch(write)
+		wantCode(t, err, shim.CodePrecondition)
+		for _, want := range []string{"disks[0].path", "disk data", "block device 7:", "another VM", "lsblk"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("to be written to %v: error %q does not have %q", write, err, want)
+			}
 		}
 	}
+	d.check(writer.Close())
 	d.check(launch(false))
 }
 
