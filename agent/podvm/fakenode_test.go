@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -51,6 +52,7 @@ type fakeNode struct {
 	attached  string            // the folder that any of them attaches; empty: none does
 	process   *pods.Process     // that may run its VM, beside proc
 	processes error             // why that is not known
+	standIn   *exec.Cmd         // a process of this machine in its shim's place
 	devices   map[string]uint64 // numbers of its container's, by path
 
 	servedUntil <-chan struct{} // closed when its volume is to be left
@@ -69,6 +71,14 @@ func newFakeNode(w *world) *fakeNode {
 		place:     pods.Place{Pod: podUID, Container: "c0ffee", Cgroups: map[string]string{"": "/kubepods/pod/c0ffee"}},
 		allocated: map[string]bool{podKVM: true}, gone: make(chan struct{}),
 	}
+}
+
+// newNamesake is another pod of the same name, made after the first was removed by force.
+func newNamesake(w *world) *fakeNode {
+	n := newFakeNode(w)
+	n.pod.UID = "2c1d9a70-1111-4d6f-9b7a-0c1d2e3f4a5b"
+	n.place.Pod = n.pod.UID
+	return n
 }
 
 const podSpec = "boot: {kernel: {path: /kernel}}\n"
@@ -132,8 +142,13 @@ func (n *fakeNode) Dial(context.Context, string) (place.Shim, pods.Peer, error) 
 	return n.proc.Connect(), n.peer, nil
 }
 
-// Identify: no process of this machine, as the fakes are none.
+// Identify: no process of this machine, as the fakes are none, but what a test has put in its place.
 func (n *fakeNode) Identify(pid int) (shim.ShimProcess, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.standIn != nil {
+		return shim.Identify(n.standIn.Process.Pid)
+	}
 	return shim.ShimProcess{PID: pid, StartTime: 1}, nil
 }
 
@@ -248,7 +263,7 @@ func (n *fakeNode) serveWith(t *testing.T, a *testAgent, p *Runner) (unmount fun
 	done := make(chan struct{})
 	a.Go(func() {
 		defer close(done)
-		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})
+		p.serve(ctx, pods.Volume{UID: n.pod.UID, Dir: n.dir})
 	})
 	t.Cleanup(cancel)
 	return func() {

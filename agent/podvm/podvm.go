@@ -246,9 +246,22 @@ func (p *Runner) forget(uid types.UID) {
 			continue
 		}
 		p.awaitEnd(p.manager.Context(), m) // its end may be known here a moment later
+		p.awaitShim(h)
 		if p.manager.Context().Err() == nil {
 			p.manager.Dismiss(m)
 			m.Publish(&nodev1.Event{Type: "deleted", Message: "its pod is gone"})
+		}
+	}
+}
+
+// awaitShim returns when a pod's shim has ended, also one that did not answer, or the agent ends.
+func (p *Runner) awaitShim(h *placement) {
+	ctx := p.manager.Context()
+	for place.WaitForShim(ctx, h) != nil {
+		select {
+		case <-time.After(lastRetry): // it is not known whether it runs
+		case <-ctx.Done():
+			return
 		}
 	}
 }

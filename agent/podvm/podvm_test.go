@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -375,6 +378,90 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	if m.Ended() != nil || m.State() != lifecycle.Stopped {
 		t.Errorf("it is forgotten as %v", m.Snapshot().GetStatus())
 	}
+}
+
+// podOf is the UID of the pod whose VM is listed.
+func (a *testAgent) podOf() types.UID {
+	m, err := a.Get(podVM)
+	if err != nil {
+		return ""
+	}
+	return types.UID(m.Snapshot().GetStatus().GetPod().GetUid())
+}
+
+// attempts is how often the kubelet was asked, as with each attempt.
+func (n *fakeNode) attempts() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked
+}
+
+// TestNamesakeWaits: the VM of another pod of the same name is neither launched nor taken up before
+// the end of the first one's, which stays listed.
+func TestNamesakeWaits(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// ran: the namesake's VM was launched by an agent that is gone.
+		ran bool
+	}{{"to be launched", false}, {"to be taken up", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			first, second := newFakeNode(w), newNamesake(w)
+			// The fakes' memory is known by its path alone.
+			elsewhere := func(p *vmtest.Pod) { p.RunDir = "/run/elsewhere" }
+			if test.ran {
+				before := w.start()
+				second.servePod(t, before)
+				second.container(elsewhere)
+				vmtest.Eventually(t, "the namesake runs", before.is(lifecycle.Running))
+				before.end()
+			}
+			a := w.start()
+			first.servePod(t, a)
+			proc := first.container()
+			vmtest.Eventually(t, "the first runs", a.is(lifecycle.Running))
+			second.servePod(t, a)
+			if !test.ran {
+				second.container(elsewhere)
+			}
+			tried := second.attempts()
+			vmtest.Eventually(t, "the namesake is tried again", func() bool { return second.attempts() > tried+1 || a.podOf() != podUID })
+			if got := a.podOf(); got != podUID || !a.is(lifecycle.Running)() {
+				t.Errorf("the VM of pod %q is listed, want that of %s, running", got, podUID)
+			}
+			proc.End(&shim.Exit{Reason: shim.ReasonShutdown})
+			vmtest.Eventually(t, "the namesake's is listed", func() bool { return a.podOf() == second.pod.UID })
+			vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+		})
+	}
+}
+
+// TestLostVMIsListed: a VM whose shim runs and does not answer is neither forgotten with its pod, nor
+// makes way for another of the name, before the shim has ended.
+func TestLostVMIsListed(t *testing.T) {
+	w := newWorld(t)
+	a, n, other := w.start(), newFakeNode(w), newNamesake(w)
+	n.standIn = exec.Command("sleep", "infinity")
+	if err := n.standIn.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() { n.standIn.Process.Kill(); n.standIn.Wait() })
+	t.Cleanup(end)
+	unmount := n.servePod(t, a)
+	proc := n.container()
+	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+	proc.End(nil)
+	vmtest.Eventually(t, "its shim is lost", a.is(lifecycle.Crashed))
+	unmount()
+	close(n.gone)
+	other.servePod(t, a)
+	other.container()
+	vmtest.Eventually(t, "the namesake is tried again", func() bool { return other.attempts() > 1 || a.podOf() != podUID })
+	if got := a.podOf(); got != podUID {
+		t.Errorf("the VM of pod %q is listed, want that of %s, which may run", got, podUID)
+	}
+	end()
+	vmtest.Eventually(t, "the namesake's is listed", func() bool { return a.podOf() == other.pod.UID })
 }
 
 // TestPodEndedIsListed until the pod's object is gone.

@@ -228,7 +228,10 @@ func (p *Runner) start(h *placement, s *specv1.VirtualMachineSpec, id string, la
 		return nil, err
 	}
 	defer launched()
-	m, done := p.enter(h, s, id)
+	m, done, err := p.enter(h, s, id)
+	if err != nil {
+		return nil, err
+	}
 	defer done()
 	if err := launch(m); err != nil {
 		return nil, err
@@ -237,9 +240,9 @@ func (p *Runner) start(h *placement, s *specv1.VirtualMachineSpec, id string, la
 	return m, nil
 }
 
-// enter lists the VM. An earlier run of the same pod, or of one of the same name
-// that is gone, makes way for it.
-func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func()) {
+// enter lists the VM, in the place of an earlier run of the same pod, or of a pod of the same name
+// that is gone.
+func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func(), error) {
 	vm := vm.NewRecord(s, id)
 	vm.Status.Pod = h.reference()
 	vm.Status.NetworkLimited = h.guest.limited
@@ -247,10 +250,27 @@ func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*
 	for {
 		m, done := p.manager.Enter(h.name(), h, vm)
 		if done != nil {
-			return m, done
+			return m, done, nil
 		}
-		p.manager.Dismiss(m)
+		if err := p.replace(h, m); err != nil {
+			return nil, nil, err
+		}
 	}
+}
+
+// replace drops an earlier VM of a pod's name. One that may run stays, and this one waits, unless it
+// is the same run, of which the connection was lost: nobody would tell of the end of what is not
+// listed, and the API server may have forgotten its pod long before.
+func (p *Runner) replace(h *placement, m *vm.VM) error {
+	former, is := m.Placement().(*placement)
+	if is && former.shimID == h.shimID {
+		p.manager.Dismiss(m)
+		return nil
+	}
+	if err := p.manager.DismissEnded(m); err != nil {
+		return fmt.Errorf("%w: an earlier VM of this name, of pod %s, has not ended: %w", errNotYet, m.Snapshot().GetStatus().GetPod().GetUid(), err)
+	}
+	return nil
 }
 
 // kept returns the lease that the shim has kept (placement.kept), and the image that a save of the run would make.
@@ -283,7 +303,10 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	h.guest.limited = p.limitation(ctx, i.Spec)
-	m, done := p.enter(h, s, i.ID)
+	m, done, err := p.enter(h, s, i.ID)
+	if err != nil {
+		return nil, err
+	}
 	defer done()
 	p.manager.TakeUp(ctx, m, l, h.conn)
 	return m, nil

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/place"
@@ -23,6 +24,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/codes"
 )
 
 // history is how many events are kept in memory for those who come later.
@@ -200,6 +202,32 @@ func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Co
 		return nil, endedMeanwhile(m)
 	}
 	return l.shim.Console(ctx, backlog)
+}
+
+// DismissEnded is Dismiss for a VM that has ended. It is FailedPrecondition while the VM runs, may
+// run, or is taken by an operation.
+func (a *Manager) DismissEnded(m *VM) error {
+	select {
+	case m.slot <- struct{}{}:
+		defer func() { <-m.slot }()
+	default:
+		return fault.Errorf(codes.FailedPrecondition, "vm %s: an operation is under way", m.name)
+	}
+	// The record says what was known last: of a shim that did not answer, its process says more.
+	process, err := place.RunningShim(m.place.Process())
+	if process != nil {
+		process.Close()
+	}
+	switch s := m.State(); {
+	case m.running() != nil || lifecycle.Live(s):
+		return fault.Errorf(codes.FailedPrecondition, "vm %s is %s", m.name, lifecycle.Name(s))
+	case err != nil:
+		return fault.Errorf(codes.FailedPrecondition, "vm %s: whether its shim runs: %w", m.name, err)
+	case process != nil:
+		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s", m.name, plight(process))
+	}
+	a.Dismiss(m)
+	return nil
 }
 
 // Dismiss drops a VM, and what is left of a shim that did not answer.
