@@ -18,12 +18,16 @@ const (
 )
 
 func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	var all []*csi.ControllerServiceCapability
-	for _, can := range []csi.ControllerServiceCapability_RPC_Type{
+	can := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	} {
+	}
+	if d.attach {
+		can = append(can, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+	}
+	var all []*csi.ControllerServiceCapability
+	for _, can := range can {
 		all = append(all, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
 			Rpc: &csi.ControllerServiceCapability_RPC{Type: can},
 		}})
@@ -37,7 +41,7 @@ func (d *driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 	if r.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the volume has no name")
 	}
-	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
+	if err := d.checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return nil, err
 	}
 	from, least, err := d.source(r.GetVolumeContentSource())
@@ -64,13 +68,23 @@ func (d *driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s is there, of %d bytes and made from %q", r.GetName(), there.Size, there.From)
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
-		VolumeId: id, CapacityBytes: there.Size, ContentSource: r.GetVolumeContentSource(),
-		AccessibleTopology: []*csi.Topology{d.topology()},
+		VolumeId: id, CapacityBytes: there.Size, ContentSource: r.GetVolumeContentSource(), AccessibleTopology: d.topologies(),
 	}}, nil
 }
 
+// topology is where a volume is; nil: wherever it is attached.
 func (d *driver) topology() *csi.Topology {
+	if d.attach {
+		return nil
+	}
 	return &csi.Topology{Segments: map[string]string{topologyKey: d.node}}
+}
+
+func (d *driver) topologies() []*csi.Topology {
+	if t := d.topology(); t != nil {
+		return []*csi.Topology{t}
+	}
+	return nil
 }
 
 // source is the ID of what a volume is to be a copy of, and its size.
@@ -108,25 +122,28 @@ func sizeOf(r *csi.CapacityRange, least int64) (int64, error) {
 	return size, nil
 }
 
-// checkCapabilities: a volume is on one node.
-func checkCapabilities(all []*csi.VolumeCapability) error {
+func (d *driver) checkCapabilities(all []*csi.VolumeCapability) error {
 	if len(all) == 0 {
 		return status.Error(codes.InvalidArgument, "nothing is said of how the volume is used")
 	}
 	for _, c := range all {
-		if err := checkCapability(c); err != nil {
+		if err := d.checkCapability(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkCapability(c *csi.VolumeCapability) error {
+// checkCapability: a volume is on one node, unless it is a device that may be attached to many.
+func (d *driver) checkCapability(c *csi.VolumeCapability) error {
 	if c.GetBlock() == nil && c.GetMount() == nil {
 		return status.Error(codes.InvalidArgument, "the volume is to be neither a device nor mounted")
 	}
 	if kind := c.GetMount().GetFsType(); kind != "" && kind != "ext4" {
 		return status.Errorf(codes.InvalidArgument, "the file system is to be %s: only ext4 is made", kind)
+	}
+	if d.attach && onMany(c) {
+		return nil
 	}
 	switch mode := c.GetAccessMode().GetMode(); mode {
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
@@ -147,7 +164,11 @@ func (d *driver) delete(id string) error {
 	if id == "" {
 		return status.Error(codes.InvalidArgument, "there is no ID")
 	}
-	if d.held[id] != nil {
+	at, err := d.store.attached(id)
+	if err != nil {
+		return err
+	}
+	if d.held[id] != nil || len(at) > 0 {
 		return status.Errorf(codes.FailedPrecondition, "volume %s is in use", id)
 	}
 	return d.store.remove(id)
@@ -162,7 +183,7 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	if _, err := d.existing(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
+	if err := d.checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: status.Convert(err).Message()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{

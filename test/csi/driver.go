@@ -1,9 +1,13 @@
 // Package csi is a CSI driver for tests: volumes of both modes that can be expanded, cloned
-// and snapshotted, each a file of the node's behind a loop device. It needs nothing but root,
+// and snapshotted, each a file behind a loop device. It needs nothing but root,
 // cp, blkid and e2fsprogs, and isn't meant to be fast or safe from power cuts.
 //
-// Start reading at [Run]. What is kept is in store.go, what is asked in controller.go and
-// node.go.
+// Nodes of one machine can share a folder of volumes. A driver on each then has them attached
+// before they are used, and refuses to attach one to two nodes at once, unless it is a device
+// that may have many writers. All of a volume's nodes have the same loop device.
+//
+// Start reading at [Run]. What is kept is in store.go, what is asked in controller.go, attach.go
+// and node.go.
 package csi
 
 import (
@@ -25,7 +29,7 @@ import (
 // Name is the driver's, as StorageClasses have it.
 const Name = "loop.vmlet.test"
 
-// topologyKey is the label of a node's name: a volume is on its node alone.
+// topologyKey is the label of a node's name: a volume is on its node alone, if it isn't attached.
 const topologyKey = "topology." + Name + "/node"
 
 // Options are what a driver is told.
@@ -36,6 +40,8 @@ type Options struct {
 	Kubelet string
 	// Node is the node's name.
 	Node string
+	// Attach says that volumes are attached to nodes, which share Root.
+	Attach bool
 }
 
 // Socket is where the driver of a kubelet's folder answers.
@@ -86,8 +92,9 @@ type driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedNodeServer
-	store store
-	node  string
+	store  store
+	node   string
+	attach bool
 
 	mu sync.Mutex
 	// held are loop devices of staged volumes: they are detached once nobody has them open.
@@ -98,7 +105,10 @@ type driver struct {
 
 func newDriver(o Options) (*driver, error) {
 	s, err := openStore(o.Root)
-	return &driver{store: s, node: o.Node, held: make(map[string]*os.File), published: make(map[string]string)}, err
+	if err == nil && o.Attach {
+		err = s.addNode(o.Node)
+	}
+	return &driver{store: s, node: o.Node, attach: o.Attach, held: make(map[string]*os.File), published: make(map[string]string)}, err
 }
 
 func (d *driver) register(s *grpc.Server) {
@@ -115,13 +125,16 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 	}
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
+	all := []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
-		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
 		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
 			Type: csi.PluginCapability_VolumeExpansion_ONLINE,
 		}}},
-	}}, nil
+	}
+	if !d.attach {
+		all = append(all, service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS))
+	}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: all}, nil
 }
 
 func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {

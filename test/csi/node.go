@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -55,10 +56,16 @@ func (d *driver) check(id, path string, c *csi.VolumeCapability) error {
 	if id == "" || path == "" || c == nil {
 		return status.Error(codes.InvalidArgument, "there is no ID, no path, or nothing is said of how the volume is used")
 	}
-	if err := checkCapability(c); err != nil {
+	if err := d.checkCapability(c); err != nil {
 		return err
 	}
-	_, err := d.existing(id)
+	if _, err := d.existing(id); err != nil || !d.attach {
+		return err
+	}
+	at, err := d.store.attached(id)
+	if err == nil && !slices.Contains(at, d.node) {
+		err = status.Errorf(codes.FailedPrecondition, "volume %s is not attached to node %s", id, d.node)
+	}
 	return err
 }
 

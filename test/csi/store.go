@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -47,6 +48,9 @@ func openStore(root string) (store, error) {
 		return s, err
 	}
 	unfinished, err := filepath.Glob(filepath.Join(root, "new-*"))
+	if nodes, _ := s.nodes(); len(nodes) > 0 {
+		return s, err // it may be another node's that is at it
+	}
 	for _, dir := range unfinished {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
@@ -123,4 +127,50 @@ func run(ctx context.Context, name string, args ...string) error {
 		return fmt.Errorf("%s %v: %w: %.500s", name, args, err, out)
 	}
 	return nil
+}
+
+// nodeFile comes before the name of a node that has a driver over the store, attachedTo before that of
+// one that a volume is attached to.
+const (
+	nodeFile   = "node-"
+	attachedTo = "attached-to-"
+)
+
+func (s store) nodes() ([]string, error) { return names(filepath.Join(s.root, nodeFile)) }
+
+func (s store) addNode(name string) error {
+	return os.WriteFile(filepath.Join(s.root, nodeFile+name), nil, 0o600)
+}
+
+// names are what files' names have after a beginning.
+func names(beginning string) ([]string, error) {
+	files, err := filepath.Glob(beginning + "*")
+	for i, file := range files {
+		files[i] = strings.TrimPrefix(file, beginning)
+	}
+	return files, err
+}
+
+// attached are the nodes that a volume is attached to: files of their names, beside the content.
+func (s store) attached(id string) ([]string, error) {
+	if !wellFormed.MatchString(id) {
+		return nil, nil
+	}
+	return names(filepath.Join(s.root, id, attachedTo))
+}
+
+func (s store) attach(id, node string) error {
+	return os.WriteFile(filepath.Join(s.root, id, attachedTo+node), nil, 0o600)
+}
+
+// detach takes away what may not be there.
+func (s store) detach(id, node string) error {
+	if !wellFormed.MatchString(id) {
+		return nil
+	}
+	err := os.Remove(filepath.Join(s.root, id, attachedTo+node))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -17,6 +17,7 @@ func main() {
 	flag.StringVar(&o.Root, "root", "/var/lib/csi-loop", "`FOLDER` of volumes and snapshots")
 	flag.StringVar(&o.Kubelet, "kubelet", "/var/lib/kubelet", "the kubelet's `FOLDER`")
 	flag.StringVar(&o.Node, "node", "", "the node's `NAME`")
+	flag.BoolVar(&o.Attach, "attach", false, "volumes are attached to nodes, which share their folder")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
