@@ -99,11 +99,12 @@ bench: ## times beside bare QEMU and virsh, in one table
 
 # Further tars of images to import.
 IMAGES ?=
+NODES  ?= 1
 
-cluster: ## a Kubernetes cluster of one node with vmlet in it, until Ctrl-C
+cluster: ## a Kubernetes cluster with vmlet in it, until Ctrl-C; NODES=2: of two nodes
 	test/setup cluster
 	$(MAKE) --no-print-directory image PACKAGES=--any
-	$(GO) run ./test/cluster/up -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+	$(GO) run ./test/cluster/up -nodes $(NODES) -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .

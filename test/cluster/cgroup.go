@@ -119,6 +119,49 @@ func (h hierarchy) prepare(dir string) error {
 	return nil
 }
 
+// freezeCgroup has what is in a cgroup and those below it stand still, or go on.
+func freezeCgroup(name string, frozen bool) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, freezer := range []struct{ file, freeze, thaw, state, is string }{
+		{"freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
+		{"cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
+	} {
+		for _, h := range all {
+			file := filepath.Join(h.path, name, freezer.file)
+			if _, err := os.Stat(file); err != nil {
+				continue
+			}
+			if !frozen {
+				return os.WriteFile(file, []byte(freezer.thaw), 0)
+			}
+			if err := os.WriteFile(file, []byte(freezer.freeze), 0); err != nil {
+				return err
+			}
+			return becomes(filepath.Join(h.path, name, freezer.state), freezer.is)
+		}
+	}
+	return errors.New("no freezer of cgroups is mounted: a node can't be frozen")
+}
+
+// becomes waits until a file has a text.
+func becomes(file, text string) error {
+	ctx, cancel := suites.Patience(context.Background(), patience)
+	defer cancel()
+	for {
+		content, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(content), text) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s does not say %s: %w", file, text, context.Cause(ctx))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // removeCgroup ends whatever is in a cluster's cgroup and removes it.
 func removeCgroup(name string) error {
 	all, err := hierarchies()
@@ -144,6 +187,16 @@ func removeCgroup(name string) error {
 	return nil
 }
 
+// writeThere writes to a file that may not be there.
+func writeThere(file, text string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
 // removeTree kills what is in a cgroup and those below it, and removes those
 // that are empty by now. No error: all are gone.
 func removeTree(root string) error {
@@ -159,6 +212,10 @@ func removeTree(root string) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, dir := range dirs { // what is frozen does not end; not every hierarchy can freeze
+		_ = writeThere(filepath.Join(dir, "freezer.state"), "THAWED")
+		_ = writeThere(filepath.Join(dir, "cgroup.freeze"), "0")
 	}
 	slices.Reverse(dirs) // children first
 	for _, dir := range dirs {

@@ -1,14 +1,15 @@
-// Package cluster brings up a real Kubernetes cluster of one node on this
-// machine: etcd, the API server, scheduler and controller manager, containerd,
-// a kubelet, kube-proxy and CoreDNS, for tests and to try things. It needs root, and what
+// Package cluster brings up a real Kubernetes cluster on this machine: etcd, the
+// API server, scheduler and controller manager, CoreDNS, and nodes, each with containerd,
+// a kubelet and kube-proxy, for tests and to try things. It needs root, and what
 // test/setup cluster installs and builds.
 //
-// All of it is in PID, mount, network and UTS namespaces of its own, below one
+// Each node is in PID, mount, network and UTS namespaces of its own, below one
 // process that ends with the process that called [Start], however that ends;
 // the kernel then takes processes, mounts and interfaces away. What is left by
-// a killed caller, a folder and empty cgroups, the next Start removes. On the
+// a killed caller, a folder and empty cgroups, the next Start removes. On a
 // node, /run, /var/lib, and /var/log are its own, so that the kubelet's folder is
-// where it is on any node; all other files are the machine's.
+// where it is on any node; all other files are the machine's. The control plane is on
+// the first node.
 package cluster
 
 import (
@@ -17,15 +18,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/vmlet/vmlet/test/cluster/internal/wire"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmlet/vmlet/test/cluster/internal/pki"
 	"github.com/vmlet/vmlet/test/suites"
 )
-
-// NodeName is the name of a cluster's node.
-const NodeName = "vmlet-node"
 
 // patience is how long any step may take on a machine that is not busy: see
 // [suites.Patience].
@@ -33,7 +35,10 @@ const patience = 3 * time.Minute
 
 // Options are what a cluster may differ in. The zero value is good.
 type Options struct {
-	// Images are tars to import, as [Cluster.LoadImage] does.
+	// Nodes is how many nodes there are, up to [MaxNodes]; 0: one.
+	Nodes int
+	// Images are tars to import, as [Cluster.LoadImage] does. A node that comes later imports them,
+	// too, from the same files.
 	Images []string
 	// Kubelet has fields of the KubeletConfiguration that are to be other than
 	// usual, such as topologyManagerPolicy.
@@ -55,24 +60,31 @@ type Options struct {
 // of the folders that the node has of its own.
 type Bind struct{ From, To string }
 
-// Cluster is a running one. Its methods may be called at the same time, but
-// for Stop.
+// Cluster is a running one, with the methods of its first node. They may be called at the
+// same time, but for Stop.
 type Cluster struct {
-	dir, name string
+	*Node
+	options   Options
+	name      string
 	lock      *os.File
 	programs  programs
-	node      *node
+	authority *pki.Authority
+	bridge    *bridge
 	net       network
 	connected bool
 	logf      func(string, ...any)
 	stop      sync.Once
+
+	members sync.Mutex
+	nodes   []*Node  // by number; the first is Node
+	images  []string // that every node has
 
 	// broken ends when a component does that shouldn't.
 	broken context.Context
 	fail   context.CancelCauseFunc
 }
 
-// Start brings up a cluster, and returns when its node is ready. What earlier
+// Start brings up a cluster, and returns when its nodes are ready. What earlier
 // ones have left whose caller was killed it removes. An error says which
 // component failed, with the end of its log, and nothing is left of it.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
@@ -94,7 +106,13 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 func newCluster(o Options) (*Cluster, error) {
 	found, err := findPrograms()
 	if err == nil && o.Multus {
-		err = found.findMultus()
+		err = found.find(multus, multus)
+	}
+	if err == nil && o.attached() {
+		err = found.find("storage", LoopAttacher)
+	}
+	if err == nil && o.Nodes > MaxNodes {
+		err = fmt.Errorf("%d nodes are too many: a cluster has at most %d", o.Nodes, MaxNodes)
 	}
 	if err != nil {
 		return nil, err
@@ -107,13 +125,15 @@ func newCluster(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, name: filepath.Base(dir), lock: lock, programs: found, logf: logf}
+	c := &Cluster{name: filepath.Base(dir), options: o, lock: lock, programs: found, logf: logf}
+	c.Node = &Node{cluster: c, number: 1, dir: dir}
+	c.nodes = []*Node{c.Node}
 	c.broken, c.fail = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
 func (c *Cluster) up(ctx context.Context, o Options) error {
-	for _, step := range []func(context.Context, Options) error{c.makeNode, c.startAll, c.ready} {
+	for _, step := range []func(context.Context, Options) error{c.prepareAll, c.startAll, c.allReady} {
 		if err := step(ctx, o); err != nil {
 			return err
 		}
@@ -121,14 +141,13 @@ func (c *Cluster) up(ctx context.Context, o Options) error {
 	return nil
 }
 
-// makeNode is all before the first component.
-func (c *Cluster) makeNode(ctx context.Context, o Options) error {
+// prepareAll is all before the first component.
+func (c *Cluster) prepareAll(ctx context.Context, o Options) error {
 	if err := c.folders(); err != nil {
 		return err
 	}
-	c.logf("building the node's first process, and an image for pods")
-	program := c.path("bin/node")
-	err := BuildProgram(ctx, program, "github.com/vmlet/vmlet/test/cluster/node")
+	c.logf("building the nodes' first process, and an image for pods")
+	err := BuildProgram(ctx, c.path("bin/node"), "github.com/vmlet/vmlet/test/cluster/node")
 	if err == nil {
 		err = BuildProgram(ctx, c.path("bin/pause"), "github.com/vmlet/vmlet/test/cluster/pause")
 	}
@@ -138,59 +157,59 @@ func (c *Cluster) makeNode(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if c.node, err = startNode(program, c.LogFile("node"), c.componentEnded); err != nil {
+	c.images = append([]string{c.path("bin/pause.tar")}, o.Images...)
+	if c.bridge, err = newBridge(); err != nil {
 		return err
 	}
-	pid := c.node.cmd.Process.Pid
-	if err := enterCgroup(c.name, pid); err != nil {
-		return err
-	}
-	if c.net, err = connect(pid); err != nil {
+	if c.net, err = c.bridge.connect(); err != nil {
 		return err
 	}
 	c.connected = true
-	if err := errors.Join(c.certificates(), c.configure(o)); err != nil {
+	if err := errors.Join(c.issueAll(), c.configureAll(o)); err != nil {
 		return err
 	}
-	if err := c.node.ask(wire.Request{Setup: c.setup(o)}); err != nil {
-		return fmt.Errorf("making the node: %w", err)
+	for number := 2; number <= o.Nodes; number++ {
+		c.nodes = append(c.nodes, c.newNode(number))
+	}
+	for _, n := range c.nodes {
+		if err := n.prepare(o); err != nil {
+			return err
+		}
+		if _, err := n.boot(o); err != nil {
+			return err
+		}
 	}
 	return nil
-}
-
-func (c *Cluster) setup(o Options) *wire.Setup {
-	s := &wire.Setup{
-		Hostname: NodeName, Interface: nodeLink, Address: c.net.node() + "/26", Gateway: c.net.machine(),
-		Service: c.net.api(), Copies: sysctls(), CopiesIn: c.path("sysctl"),
-	}
-	for from, to := range onNode() {
-		s.Binds = append(s.Binds, wire.Bind{From: c.path(from), To: to})
-	}
-	for _, b := range o.Binds {
-		s.Binds = append(s.Binds, wire.Bind(b))
-	}
-	return s
 }
 
 // startAll starts the components, in an order in which none waits in vain.
 func (c *Cluster) startAll(ctx context.Context, o Options) error {
 	c.logf("starting etcd, the API server and containerd")
-	if err := c.startComponents(Etcd, APIServer, Containerd); err != nil {
+	if err := c.startComponents(Etcd, APIServer); err != nil {
 		return err
 	}
-	if err := c.answering(ctx, Containerd); err != nil {
+	if err := c.onEach(func(n *Node) error { return n.startComponents(Containerd) }); err != nil {
 		return err
 	}
-	for _, image := range append([]string{c.path("bin/pause.tar")}, o.Images...) {
-		if err := c.LoadImage(ctx, image); err != nil {
+	if o.Storage {
+		if err := c.buildStorage(ctx); err != nil {
 			return err
 		}
+	}
+	for _, image := range c.images {
+		c.logf("importing %s", image)
+	}
+	if err := c.onEach(func(n *Node) error { return n.loadImages(ctx) }); err != nil {
+		return err
 	}
 	if err := c.answering(ctx, APIServer); err != nil {
 		return err
 	}
-	c.logf("starting the controllers, the scheduler, the kubelet, the proxy and DNS")
-	if err := c.startComponents(ControllerManager, Scheduler, Kubelet, Proxy, DNS); err != nil {
+	c.logf("starting the controllers, the scheduler, kubelets, proxies and DNS")
+	if err := c.startComponents(ControllerManager, Scheduler, DNS); err != nil {
+		return err
+	}
+	if err := c.onEach(func(n *Node) error { return n.startKubelet(o) }); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, c.dnsService()); err != nil {
@@ -207,71 +226,53 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 	return nil
 }
 
-// ready waits until pods can be made and run.
-func (c *Cluster) ready(ctx context.Context, _ Options) error {
-	c.logf("waiting for the node to be ready")
-	for _, wait := range []struct {
-		component string
-		args      []string
-	}{
-		{Kubelet, []string{"--for=create", "node/" + NodeName}},
-		{Kubelet, []string{"--for=condition=Ready", "node/" + NodeName}},
-		{ControllerManager, []string{"--for=create", "serviceaccount/default"}},
-	} {
-		// ctx ends earlier.
-		args := append([]string{"wait", "--timeout=24h"}, wait.args...)
-		if _, err := c.Kubectl(ctx, args...); err != nil {
-			return c.blame(wait.component, err)
-		}
+// onEach does something on all nodes at once.
+func (c *Cluster) onEach(do func(*Node) error) error {
+	var all errgroup.Group
+	for _, n := range c.Nodes() {
+		all.Go(func() error { return do(n) })
 	}
-	c.logf("the node is ready")
+	return all.Wait()
+}
+
+// allReady waits until pods can be made and run.
+func (c *Cluster) allReady(ctx context.Context, _ Options) error {
+	c.logf("waiting for the nodes to be ready")
+	if err := c.onEach(func(n *Node) error { return n.ready(ctx) }); err != nil {
+		return err
+	}
+	// ctx ends earlier.
+	if _, err := c.Kubectl(ctx, "wait", "--timeout=24h", "--for=create", "serviceaccount/default"); err != nil {
+		return c.blame(ControllerManager, err)
+	}
 	return nil
 }
 
-// LoadImage imports a tar of images (OCI's or Docker's form) for the kubelet
+// Nodes are the cluster's, those that are off among them; the first is the cluster's own.
+func (c *Cluster) Nodes() []*Node {
+	c.members.Lock()
+	defer c.members.Unlock()
+	return slices.Clone(c.nodes)
+}
+
+// LoadImage imports a tar of images (OCI's or Docker's form) for the kubelets
 // to find.
 func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
 	c.logf("importing %s", tar)
-	_, err := c.run(ctx, nil, c.programs["ctr"], "--address", c.containerd(), "--namespace", "k8s.io", "image", "import", tar)
-	if err != nil {
-		return c.blame(Containerd, fmt.Errorf("importing %s: %w", tar, err))
-	}
-	return nil
+	c.members.Lock()
+	c.images = append(c.images, tar)
+	c.members.Unlock()
+	return c.onEach(func(n *Node) error { return n.loadImage(ctx, tar) })
 }
 
-// ImportCommand is what does the same in a shell on this machine.
+// ImportCommand is what does the same in a shell on this machine, on each node.
 func (c *Cluster) ImportCommand(tar string) string {
-	return fmt.Sprintf("%s --address %s --namespace k8s.io images import %s", c.programs["ctr"], c.containerd(), tar)
+	var commands []string
+	for _, n := range c.Nodes() {
+		commands = append(commands, fmt.Sprintf("%s --address %s --namespace k8s.io images import %s", c.programs["ctr"], n.containerd(), tar))
+	}
+	return strings.Join(commands, "\n")
 }
-
-func (c *Cluster) containerd() string { return c.node.inside(containerdSocket) }
-
-// InNode runs a program of the machine's in the node's namespaces and returns
-// what it printed. Nothing that it starts outlives the node.
-func (c *Cluster) InNode(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, nil, c.programs["nsenter"], c.enter(args...)...)
-}
-
-// enter are nsenter's arguments to run a program in the node's namespaces.
-func (c *Cluster) enter(args ...string) []string {
-	target := fmt.Sprint(c.node.cmd.Process.Pid)
-	return append([]string{"--target", target, "--pid", "--mount", "--net", "--uts", "--"}, args...)
-}
-
-// KubeletDir is the kubelet's folder as the machine sees it, on the node
-// /var/lib/kubelet: sockets in device-plugins and pod-resources can be used, and
-// what is in volumes is there unless it is a mount of its own.
-func (c *Cluster) KubeletDir() string { return c.path("lib/kubelet") }
-
-// Path is what a file of the node's is called on this machine: also one in a mount
-// that is the node's alone.
-func (c *Cluster) Path(onNode string) string { return c.node.inside(onNode) }
-
-// LogFile is where a component's log is.
-func (c *Cluster) LogFile(component string) string { return c.path("log", component+".log") }
-
-// NodeAddress is the node's; pods' addresses can be reached from the machine, too.
-func (c *Cluster) NodeAddress() string { return c.net.node() }
 
 // MachineAddress is that of this machine as the node and its pods see it.
 func (c *Cluster) MachineAddress() string { return c.net.machine() }

@@ -34,18 +34,14 @@ type programs map[string]string
 
 // findPrograms finds all that a cluster is made of, or says what is missing.
 func findPrograms() (programs, error) {
-	cache, err := guest.CacheDir()
-	if err != nil {
-		return nil, err
-	}
 	found := make(programs)
 	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, DNS, "kubectl"} {
-		if found[name], err = cached(cache, "kubernetes", name); err != nil {
+		if err := found.find("kubernetes", name); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range []string{LocalPath, LoopProvisioner, LoopResizer} {
-		if found[name], err = cached(cache, "storage", name); err != nil {
+		if err := found.find("storage", name); err != nil {
 			return nil, err
 		}
 	}
@@ -62,14 +58,19 @@ func findPrograms() (programs, error) {
 	return found, nil
 }
 
-// cached is a program in a folder of the cache, by what the link leads to now: a newer build must
+// find finds a program in a folder of the cache, by what the link leads to now: a newer build must
 // not come in between.
-func cached(cache, folder, name string) (string, error) {
+func (p programs) find(folder, name string) error {
+	cache, err := guest.CacheDir()
+	if err != nil {
+		return err
+	}
 	path, err := filepath.EvalSymlinks(filepath.Join(cache, folder, name))
 	if err != nil {
-		return "", missing(filepath.Join(cache, folder, name))
+		return missing(filepath.Join(cache, folder, name))
 	}
-	return path, nil
+	p[name] = path
+	return nil
 }
 
 func missing(what string) error { return fmt.Errorf("%s is not there: run test/setup cluster", what) }
@@ -118,7 +119,8 @@ func tryNamespaces() error {
 }
 
 // arguments are a component's command line, without its program.
-func (c *Cluster) arguments(component string) []string {
+func (n *Node) arguments(component string) []string {
+	c := n.cluster
 	switch component {
 	case Etcd:
 		return []string{"--data-dir=" + c.path("lib/etcd"), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn"}
@@ -133,30 +135,30 @@ func (c *Cluster) arguments(component string) []string {
 	case Scheduler:
 		return []string{"--kubeconfig=" + c.path("etc/kube-scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false"}
 	case Containerd:
-		return []string{"--config=" + c.path("etc/containerd.toml")}
+		return []string{"--config=" + n.path("etc/containerd.toml")}
 	case Kubelet:
 		return []string{
-			"--config=" + c.path("etc/kubelet.json"), "--kubeconfig=" + c.path("etc/kubelet.kubeconfig"),
-			"--root-dir=/var/lib/kubelet", "--hostname-override=" + NodeName, "--node-ip=" + c.net.node(),
+			"--config=" + n.path("etc/kubelet.json"), "--kubeconfig=" + n.path("etc/kubelet.kubeconfig"),
+			"--root-dir=/var/lib/kubelet", "--hostname-override=" + n.Name(), "--node-ip=" + n.NodeAddress(),
 		}
 	case Proxy:
 		// The bounds of connection tracking are the whole machine's: they stay as they are.
 		return []string{
-			"--kubeconfig=" + c.path("etc/kube-proxy.kubeconfig"), "--proxy-mode=nftables", "--hostname-override=" + NodeName,
-			"--cluster-cidr=" + c.net.pods(), "--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
+			"--kubeconfig=" + c.path("etc/kube-proxy.kubeconfig"), "--proxy-mode=nftables", "--hostname-override=" + n.Name(),
+			"--cluster-cidr=" + c.net.pods(n.number), "--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		}
 	case DNS:
 		return []string{"-conf=" + c.path("etc/Corefile")}
 	}
-	return c.storageArguments(component)
+	return n.storageArguments(component)
 }
 
 // apiServer is at the port that the service "kubernetes" has: kubelet and proxy reach it
 // before there is a proxy.
 func (c *Cluster) apiServer() []string {
 	return []string{
-		"--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address=" + c.net.node(),
+		"--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address=" + c.NodeAddress(),
 		"--service-cluster-ip-range=" + c.net.services(),
 		"--tls-cert-file=" + c.path("pki/apiserver.crt"), "--tls-private-key-file=" + c.path("pki/apiserver.key"),
 		"--client-ca-file=" + c.path("pki/ca.crt"),
@@ -174,10 +176,14 @@ func (c *Cluster) apiServer() []string {
 	}
 }
 
-func (c *Cluster) startComponents(names ...string) error {
+func (n *Node) startComponents(names ...string) error {
+	init, err := n.running()
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
-		args := append([]string{c.programs[name]}, c.arguments(name)...)
-		if err := c.node.start(name, c.LogFile(name), args...); err != nil {
+		args := append([]string{n.cluster.programs[name]}, n.arguments(name)...)
+		if err := init.start(name, n.LogFile(name), args...); err != nil {
 			return err
 		}
 	}

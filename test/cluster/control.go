@@ -11,35 +11,40 @@ import (
 
 // StopComponent ends a component, decently if it lets itself be. The cluster is
 // not broken by that. Pods are not touched.
-func (c *Cluster) StopComponent(name string) error {
+func (n *Node) StopComponent(name string) error {
+	init, err := n.running()
+	if err != nil {
+		return err
+	}
 	if name == APIServer {
 		// All that it does after this is wait for those who watch something, for a
 		// minute.
-		return c.node.stop(name, time.Second)
+		return init.stop(name, time.Second)
 	}
-	return c.node.stop(name, grace)
+	return init.stop(name, grace)
 }
 
 // StartComponent starts one that was stopped, and returns when it answers: the
 // API server, the kubelet and containerd do so, others are not waited for.
-func (c *Cluster) StartComponent(ctx context.Context, name string) error {
-	if err := c.startComponents(name); err != nil {
+func (n *Node) StartComponent(ctx context.Context, name string) error {
+	if err := n.startComponents(name); err != nil {
 		return err
 	}
 	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
-	return c.answering(ctx, name)
+	return n.answering(ctx, name)
 }
 
 // answering waits until a component that can be asked answers.
-func (c *Cluster) answering(ctx context.Context, name string) error {
+func (n *Node) answering(ctx context.Context, name string) error {
+	c := n.cluster
 	switch name {
 	case APIServer:
-		return c.answers(ctx, name, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/readyz")...)
+		return n.answers(ctx, name, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/readyz")...)
 	case Kubelet:
-		return c.answers(ctx, name, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/api/v1/nodes/"+NodeName+"/proxy/healthz")...)
+		return n.answers(ctx, name, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/api/v1/nodes/"+n.Name()+"/proxy/healthz")...)
 	case Containerd:
-		return c.servesKubelet(ctx)
+		return n.servesKubelet(ctx)
 	}
 	return nil
 }
@@ -47,10 +52,11 @@ func (c *Cluster) answering(ctx context.Context, name string) error {
 // servesKubelet waits until containerd answers, with what the kubelet asks of it. It gives that part
 // (CRI) up for good when it can't watch CNI's folder: all of a machine's tests share the inotify
 // instances of root (fs.inotify.max_user_instances, 128 by default). Then it is started again.
-func (c *Cluster) servesKubelet(ctx context.Context) error {
-	ctr := func(args ...string) []string { return append([]string{"--address", c.containerd()}, args...) }
+func (n *Node) servesKubelet(ctx context.Context) error {
+	c := n.cluster
+	ctr := func(args ...string) []string { return append([]string{"--address", n.containerd()}, args...) }
 	for {
-		if err := c.answers(ctx, Containerd, c.programs["ctr"], ctr("version")...); err != nil {
+		if err := n.answers(ctx, Containerd, c.programs["ctr"], ctr("version")...); err != nil {
 			return err
 		}
 		plugins, err := c.run(ctx, nil, c.programs["ctr"], ctr("plugins", "list")...)
@@ -58,15 +64,15 @@ func (c *Cluster) servesKubelet(ctx context.Context) error {
 			return err
 		}
 		c.logf("containerd has come up without CRI, as on a machine whose inotify instances are used up: starting it again")
-		if err := c.StopComponent(Containerd); err != nil {
+		if err := n.StopComponent(Containerd); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return c.blame(Containerd, errors.New("containerd comes up without CRI, again and again"))
+			return n.blame(Containerd, errors.New("containerd comes up without CRI, again and again"))
 		case <-time.After(time.Second):
 		}
-		if err := c.startComponents(Containerd); err != nil {
+		if err := n.startComponents(Containerd); err != nil {
 			return err
 		}
 	}
@@ -83,29 +89,29 @@ func lacksCRI(plugins string) bool {
 }
 
 // RestartKubelet ends the kubelet, starts it again and returns when it answers.
-func (c *Cluster) RestartKubelet(ctx context.Context) error { return c.restart(ctx, Kubelet) }
+func (n *Node) RestartKubelet(ctx context.Context) error { return n.restart(ctx, Kubelet) }
 
 // RestartAPIServer does the same with the API server: whoever watches something
 // has to begin again.
-func (c *Cluster) RestartAPIServer(ctx context.Context) error { return c.restart(ctx, APIServer) }
+func (n *Node) RestartAPIServer(ctx context.Context) error { return n.restart(ctx, APIServer) }
 
-func (c *Cluster) restart(ctx context.Context, name string) error {
-	if err := c.StopComponent(name); err != nil {
+func (n *Node) restart(ctx context.Context, name string) error {
+	if err := n.StopComponent(name); err != nil {
 		return err
 	}
-	return c.StartComponent(ctx, name)
+	return n.StartComponent(ctx, name)
 }
 
 // ConfigureKubelet restarts the kubelet with these fields of its configuration
 // other than usual, in place of [Options.Kubelet]. The policies of the CPU and
 // memory managers can't be changed this way: the kubelet has written down what
 // they have given away, and refuses.
-func (c *Cluster) ConfigureKubelet(ctx context.Context, fields map[string]any) error {
-	if err := c.StopComponent(Kubelet); err != nil {
+func (n *Node) ConfigureKubelet(ctx context.Context, fields map[string]any) error {
+	if err := n.StopComponent(Kubelet); err != nil {
 		return err
 	}
-	if err := c.configureKubelet(fields); err != nil {
+	if err := n.configureKubelet(fields); err != nil {
 		return err
 	}
-	return c.StartComponent(ctx, Kubelet)
+	return n.StartComponent(ctx, Kubelet)
 }

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/pki"
 )
 
 type object = map[string]any
 
-// onNode are folders that the node has of its own, by their name in the
-// cluster's folder: where Kubernetes, containerd, CNI and vmlet keep theirs.
+// onNode are folders that a node has of its own, by their name in its
+// folder: where Kubernetes, containerd, CNI and vmlet keep theirs.
 func onNode() map[string]string {
 	return map[string]string{"run": "/run", "lib": "/var/lib", "varlog": "/var/log"}
 }
@@ -28,37 +27,31 @@ func sysctls() []string {
 	}
 }
 
-func (c *Cluster) folders() error {
+func (n *Node) folders() error {
 	for _, name := range []string{"bin", "pki", "log", "etc", "cni", "sysctl", "run/lock", "run/netns", "lib/kubelet", "varlog/pods"} {
-		if err := os.MkdirAll(c.path(name), 0o755); err != nil {
+		if err := os.MkdirAll(n.path(name), 0o755); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// certificates are made with all that goes by them: kubeconfigs and keys.
-func (c *Cluster) certificates() error {
-	authority, err := pki.New("vmlet test cluster")
-	if err != nil {
+// issueAll makes the control plane's certificates with all that goes by them: kubeconfigs and keys.
+func (c *Cluster) issueAll() error {
+	var err error
+	if c.authority, err = pki.New("vmlet test cluster"); err != nil {
 		return err
 	}
 	key, err := pki.Key()
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"pki/ca.crt": authority.Certificate(), "pki/service-accounts.key": key}
-	pair := func(name string, p pki.Pair, err error) error {
-		files["pki/"+name+".crt"], files["pki/"+name+".key"] = p.Certificate, p.Key
-		return err
-	}
-	server, err := authority.Server("kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost",
-		"127.0.0.1", c.net.node(), c.net.api())
-	errs := []error{pair("apiserver", server, err)}
-	kubelet, err := authority.Server(NodeName, c.net.node())
-	errs = append(errs, pair("kubelet", kubelet, err))
-	toKubelet, err := authority.Client("kube-apiserver", "system:masters")
-	errs = append(errs, pair("to-kubelet", toKubelet, err))
+	files := map[string][]byte{"pki/ca.crt": c.authority.Certificate(), "pki/service-accounts.key": key}
+	server, err := c.authority.Server("kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost",
+		"127.0.0.1", c.NodeAddress(), c.net.api())
+	errs := []error{addPair(files, "apiserver", server, err)}
+	toKubelet, err := c.authority.Client("kube-apiserver", "system:masters")
+	errs = append(errs, addPair(files, "to-kubelet", toKubelet, err))
 	// Whoever has this certificate is believed whose requests they are that it passes on.
 	proxies, err := pki.New("vmlet test cluster's front proxies")
 	if err != nil {
@@ -66,27 +59,48 @@ func (c *Cluster) certificates() error {
 	}
 	files["pki/front-proxy-ca.crt"] = proxies.Certificate()
 	proxy, err := proxies.Client(frontProxy, "")
-	errs = append(errs, pair("front-proxy", proxy, err))
+	errs = append(errs, addPair(files, "front-proxy", proxy, err))
 	for file, who := range map[string]struct{ user, group string }{
 		"kubeconfig":                    {"admin", "system:masters"},
 		"etc/controllers.kubeconfig":    {"system:kube-controller-manager", ""},
 		"etc/kube-scheduler.kubeconfig": {"system:kube-scheduler", ""},
-		"etc/kubelet.kubeconfig":        {"system:node:" + NodeName, "system:nodes"},
 		"etc/kube-proxy.kubeconfig":     {"system:kube-proxy", ""},
 		"etc/coredns.kubeconfig":        {"coredns", "system:masters"},
 		"etc/storage.kubeconfig":        {"storage", "system:masters"},
 		"etc/multus.kubeconfig":         {"multus", "system:masters"},
 	} {
-		client, err := authority.Client(who.user, who.group)
-		if err != nil {
-			return err
-		}
-		if files[file], err = authority.Kubeconfig(c.url(), client); err != nil {
-			return err
-		}
+		errs = append(errs, c.addKubeconfig(files, file, who.user, who.group))
 	}
+	return errors.Join(append(errs, c.writeFiles(files))...)
+}
+
+// issue makes a kubelet's certificates.
+func (n *Node) issue() error {
+	files := make(map[string][]byte)
+	kubelet, err := n.cluster.authority.Server(n.Name(), n.NodeAddress())
+	return errors.Join(addPair(files, "kubelet", kubelet, err),
+		n.cluster.addKubeconfig(files, "etc/kubelet.kubeconfig", "system:node:"+n.Name(), "system:nodes"), n.writeFiles(files))
+}
+
+// addPair and addKubeconfig add to files that are to be written.
+func addPair(files map[string][]byte, name string, p pki.Pair, err error) error {
+	files["pki/"+name+".crt"], files["pki/"+name+".key"] = p.Certificate, p.Key
+	return err
+}
+
+func (c *Cluster) addKubeconfig(files map[string][]byte, file, user, group string) error {
+	client, err := c.authority.Client(user, group)
+	if err != nil {
+		return err
+	}
+	files[file], err = c.authority.Kubeconfig(c.url(), client)
+	return err
+}
+
+func (n *Node) writeFiles(files map[string][]byte) error {
+	var errs []error
 	for file, content := range files {
-		errs = append(errs, os.WriteFile(c.path(file), content, 0o600))
+		errs = append(errs, os.WriteFile(n.path(file), content, 0o600))
 	}
 	return errors.Join(errs...)
 }
@@ -94,21 +108,28 @@ func (c *Cluster) certificates() error {
 // frontProxy is as whom the API server passes requests on to those that serve a part of its API.
 const frontProxy = "front-proxy-client"
 
-// configure writes the components' configuration.
-func (c *Cluster) configure(o Options) error {
-	errs := []error{c.configureKubelet(o.Kubelet)}
-	for file, content := range map[string]object{"etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig(o.IPv6)} {
-		errs = append(errs, c.writeJSON(file, content))
+// configureAll writes the configuration of what all nodes have in common.
+func (c *Cluster) configureAll(o Options) error {
+	errs := []error{
+		c.writeJSON("etc/audit.json", auditPolicy()),
+		os.WriteFile(c.path("etc/Corefile"), []byte(c.corefile()), 0o644),
+		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644),
 	}
+	if o.Multus {
+		errs = append(errs, c.multusPlugins())
+	}
+	return errors.Join(errs...)
+}
+
+// configure writes the configuration of the node's components.
+func (n *Node) configure(o Options) error {
+	errs := []error{n.configureKubelet(o.Kubelet), n.writeJSON("cni/10-ptp.conflist", n.cniConfig(o.IPv6))}
 	plugins := cniPlugins
 	if o.Multus {
-		plugins = c.path("bin/cni")
-		errs = append(errs, c.configureMultus(plugins, o.IPv6))
+		plugins = n.cluster.path(pluginsWithMultus)
+		errs = append(errs, n.configureMultus(o.IPv6))
 	}
-	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig(plugins)), 0o644),
-		os.WriteFile(c.path("etc/Corefile"), []byte(c.corefile()), 0o644),
-		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.WriteFile(n.path("etc/containerd.toml"), []byte(n.containerdConfig(plugins)), 0o644))...)
 }
 
 // clusterDomain is where Services' names are.
@@ -124,7 +145,7 @@ func (c *Cluster) corefile() string {
 		pods insecure
 	}
 }
-`, c.net.node(), clusterDomain, c.path("etc/coredns.kubeconfig"))
+`, c.NodeAddress(), clusterDomain, c.path("etc/coredns.kubeconfig"))
 }
 
 // dnsService has the cluster's DNS, which runs on the node itself, as Service and endpoints.
@@ -143,34 +164,35 @@ metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/servic
 addressType: IPv4
 endpoints: [{addresses: [%[2]s]}]
 ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
-`, c.net.dns(), c.net.node())
+`, c.net.dns(), c.NodeAddress())
 }
 
 // configureKubelet writes the kubelet's configuration, with fields that are to be
 // other than usual.
-func (c *Cluster) configureKubelet(other map[string]any) error {
-	config := c.kubeletConfig()
+func (n *Node) configureKubelet(other map[string]any) error {
+	config := n.kubeletConfig()
 	maps.Copy(config, other)
-	return c.writeJSON("etc/kubelet.json", config)
+	return n.writeJSON("etc/kubelet.json", config)
 }
 
-func (c *Cluster) writeJSON(file string, content object) error {
+func (n *Node) writeJSON(file string, content object) error {
 	text, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.path(file), text, 0o644)
+	return os.WriteFile(n.path(file), text, 0o644)
 }
 
-func (c *Cluster) kubeletConfig() object {
+func (n *Node) kubeletConfig() object {
+	c := n.cluster
 	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix://" + containerdSocket,
 		"authentication":           object{"x509": object{"clientCAFile": c.path("pki/ca.crt")}, "anonymous": object{"enabled": false}},
-		"tlsCertFile":              c.path("pki/kubelet.crt"),
-		"tlsPrivateKeyFile":        c.path("pki/kubelet.key"),
+		"tlsCertFile":              n.path("pki/kubelet.crt"),
+		"tlsPrivateKeyFile":        n.path("pki/kubelet.key"),
 		"cgroupDriver":             "cgroupfs",
-		"cgroupRoot":               "/" + c.name,
+		"cgroupRoot":               "/" + n.cgroup(),
 		"failCgroupV1":             false,
 		"failSwapOn":               false,
 		"resolvConf":               c.path("etc/resolv.conf"),
@@ -199,10 +221,10 @@ func auditPolicy() object {
 	}
 }
 
-func (c *Cluster) cniConfig(v6 bool) object {
-	ranges, routes := [][]object{{{"subnet": c.net.pods()}}}, []object{{"dst": "0.0.0.0/0"}}
+func (n *Node) cniConfig(v6 bool) object {
+	ranges, routes := [][]object{{{"subnet": n.cluster.net.pods(n.number)}}}, []object{{"dst": "0.0.0.0/0"}}
 	if v6 {
-		ranges, routes = append(ranges, []object{{"subnet": c.net.pods6()}}), append(routes, object{"dst": "::/0"})
+		ranges, routes = append(ranges, []object{{"subnet": n.cluster.net.pods6(n.number)}}), append(routes, object{"dst": "::/0"})
 	}
 	return object{
 		"cniVersion": "0.4.0", "name": "vmlet",
@@ -220,7 +242,7 @@ const containerdSocket = "/run/containerd/containerd.sock"
 
 // containerdConfig is in version 2, which containerd 1.6 to 2 read.
 // restrict_oom_score_adj is for machines whose root may not lower it.
-func (c *Cluster) containerdConfig(plugins string) string {
+func (n *Node) containerdConfig(plugins string) string {
 	return fmt.Sprintf(`version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -234,9 +256,5 @@ state = "/run/containerd"
     conf_dir = %q
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
-`, containerdSocket, PauseImage, plugins, c.path("cni"))
-}
-
-func (c *Cluster) path(elem ...string) string {
-	return filepath.Join(append([]string{c.dir}, elem...)...)
+`, containerdSocket, PauseImage, plugins, n.path("cni"))
 }

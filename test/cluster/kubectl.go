@@ -54,7 +54,7 @@ func (c *Cluster) tokenKubeconfig(token string) (string, error) {
 }
 
 // url is where the API server is.
-func (c *Cluster) url() string { return "https://" + c.net.node() }
+func (c *Cluster) url() string { return "https://" + c.NodeAddress() }
 
 func (c *Cluster) kubectlArgs(args ...string) []string { return c.kubectlWith(c.Kubeconfig(), args...) }
 

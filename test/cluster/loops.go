@@ -14,7 +14,7 @@ import (
 // detachLoops takes away the loop devices of a cluster whose processes are gone. Those of volumes
 // go by themselves, but the kubelet puts another over each that a pod has, to keep its number.
 func detachLoops(dir string) error {
-	volumes, err := filepath.Glob(filepath.Join(dir, "lib", filepath.Base(loopFolder), "*", "content"))
+	volumes, err := filepath.Glob(filepath.Join(dir, loopFolder, "*", "content"))
 	if err != nil {
 		return err
 	}

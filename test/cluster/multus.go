@@ -3,26 +3,17 @@ package cluster
 import (
 	"os"
 	"path/filepath"
-
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // multus is the CNI plug-in that containerd runs where [Options.Multus] asks for it, and which
 // runs the others: no component of its own.
 const multus = "multus"
 
-func (p programs) findMultus() error {
-	cache, err := guest.CacheDir()
-	if err != nil {
-		return err
-	}
-	p[multus], err = cached(cache, multus, multus)
-	return err
-}
+// pluginsWithMultus is a folder of CNI plug-ins with Multus in it.
+const pluginsWithMultus = "bin/cni"
 
-// configureMultus makes a folder of CNI plug-ins with Multus in it, and the configuration that
-// containerd finds before that of the network, which becomes Multus' default.
-func (c *Cluster) configureMultus(plugins string, v6 bool) error {
+func (c *Cluster) multusPlugins() error {
+	plugins := c.path(pluginsWithMultus)
 	if err := os.Mkdir(plugins, 0o755); err != nil {
 		return err
 	}
@@ -39,9 +30,15 @@ func (c *Cluster) configureMultus(plugins string, v6 bool) error {
 			return err
 		}
 	}
-	return c.writeJSON("cni/00-multus.conf", object{
-		"cniVersion": "0.4.0", "name": multus, "type": multus, "kubeconfig": c.path("etc/multus.kubeconfig"),
-		"delegates": []object{c.cniConfig(v6)}, "logFile": c.LogFile(multus), "logLevel": "verbose",
+	return nil
+}
+
+// configureMultus writes the configuration that containerd finds before that of the network,
+// which becomes Multus' default.
+func (n *Node) configureMultus(v6 bool) error {
+	return n.writeJSON("cni/00-multus.conf", object{
+		"cniVersion": "0.4.0", "name": multus, "type": multus, "kubeconfig": n.cluster.path("etc/multus.kubeconfig"),
+		"delegates": []object{n.cniConfig(v6)}, "logFile": n.LogFile(multus), "logLevel": "verbose",
 	})
 }
 

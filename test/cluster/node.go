@@ -2,173 +2,227 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
-	"syscall"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/google/uuid"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/wire"
-	"github.com/vmlet/vmlet/test/suites"
 )
 
-// node is the client of a node's first process.
-type node struct {
-	cmd      *exec.Cmd
-	in       io.WriteCloser
-	requests *json.Encoder
-	replies  chan wire.Reply // closed when the process has ended
-	onEnd    func(name, how string)
+// NodeName is the name of a cluster's first node. Further ones have a number after it, from
+// vmlet-node-2 on.
+const NodeName = "vmlet-node"
 
-	one sync.Mutex // one request at a time
+// MaxNodes is how many nodes a cluster can have: its network has no room for more.
+const MaxNodes = 5
 
-	mu      sync.Mutex
-	running map[string]*process
+// Node is a node of a cluster: processes below a first one, in namespaces and cgroups of their
+// own, and a folder that has what would be on its disk.
+type Node struct {
+	cluster *Cluster
+	number  int // from 1
+	dir     string
+
+	mu   sync.Mutex
+	init *initProcess // nil: the node is off
 }
 
-// process is one that runs.
-type process struct {
-	gone     chan struct{} // closed at its end
-	stopping bool          // it is to end
+func (c *Cluster) newNode(number int) *Node {
+	n := &Node{cluster: c, number: number, dir: c.dir}
+	if number > 1 {
+		n.dir = filepath.Join(c.dir, n.own())
+	}
+	return n
 }
 
-// namespaces that a node has of its own.
-const namespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS
+// own is a further node's name in the cluster's folder, its cgroup and at its bridge.
+func (n *Node) own() string { return fmt.Sprintf("node-%d", n.number) }
 
-// startNode starts the program in namespaces of its own. Its log is opened for
-// it. onEnd is called for each process that ends without having been stopped.
-func startNode(program, log string, onEnd func(name, how string)) (*node, error) {
-	file, err := os.Create(log)
+// Name is the node's.
+func (n *Node) Name() string {
+	if n.number == 1 {
+		return NodeName
+	}
+	return fmt.Sprintf("%s-%d", NodeName, n.number)
+}
+
+func (n *Node) path(elem ...string) string {
+	return filepath.Join(append([]string{n.dir}, elem...)...)
+}
+
+// cgroup is the node's: a further one's is in that of the cluster.
+func (n *Node) cgroup() string {
+	if n.number == 1 {
+		return n.cluster.name
+	}
+	return filepath.Join(n.cluster.name, n.own())
+}
+
+// prepare makes the node's folder, with its configuration.
+func (n *Node) prepare(o Options) error {
+	if err := n.folders(); err != nil {
+		return err
+	}
+	return errors.Join(n.issue(), n.configure(o))
+}
+
+// boot starts the node's first process, and makes the node around it. No component runs yet.
+func (n *Node) boot(o Options) (bootID string, err error) {
+	init, err := startInit(n.cluster.path("bin/node"), n.LogFile("node"), n.componentEnded)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	defer file.Close()
-	n := &node{
-		cmd: exec.Command(program), onEnd: onEnd,
-		replies: make(chan wire.Reply), running: make(map[string]*process),
+	n.mu.Lock()
+	n.init = init
+	n.mu.Unlock()
+	pid := init.cmd.Process.Pid
+	if err := enterCgroup(n.cgroup(), pid); err != nil {
+		return "", err
 	}
-	// In a group of its own: a terminal's Ctrl-C is not for what is in there.
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: namespaces, Setpgid: true,
+	if err := n.cluster.bridge.plug(n.own(), nodeLink, pid); err != nil {
+		return "", err
 	}
-	n.cmd.Dir, n.cmd.Stderr = "/", file
-	if n.in, err = n.cmd.StdinPipe(); err != nil {
-		return nil, err
+	setup := n.setup(o)
+	if n.number > 1 {
+		bootID = uuid.NewString()
+		if err := os.WriteFile(n.path("boot_id"), []byte(bootID+"\n"), 0o644); err != nil {
+			return "", err
+		}
+		setup.Binds = append(setup.Binds, wire.Bind{From: n.path("boot_id"), To: "/proc/sys/kernel/random/boot_id"})
 	}
-	out, err := n.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	if err := init.ask(wire.Request{Setup: setup}); err != nil {
+		return "", fmt.Errorf("making the node %s: %w", n.Name(), err)
 	}
-	if err := n.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting a process in namespaces of its own: %w", err)
-	}
-	n.requests = json.NewEncoder(n.in)
-	go n.listen(json.NewDecoder(out))
-	return n, nil
+	return bootID, nil
 }
 
-func (n *node) listen(replies *json.Decoder) {
-	defer close(n.replies)
-	for {
-		var r wire.Reply
-		if replies.Decode(&r) != nil {
-			return
-		}
-		if r.Ended == "" {
-			n.replies <- r
-			continue
-		}
-		n.mu.Lock()
-		p := n.running[r.Ended]
-		delete(n.running, r.Ended)
-		n.mu.Unlock()
-		if !p.stopping {
-			n.onEnd(r.Ended, r.How)
-		}
-		close(p.gone)
+func (n *Node) setup(o Options) *wire.Setup {
+	net := n.cluster.net
+	s := &wire.Setup{
+		Hostname: n.Name(), Interface: nodeLink, Addresses: []string{n.NodeAddress() + "/26"}, Gateway: net.machine(),
+		Routes: net.toPods(n.number, o.IPv6), Copies: sysctls(), CopiesIn: n.path("sysctl"),
 	}
+	if n.number == 1 {
+		s.Service = net.api()
+	}
+	if o.IPv6 {
+		s.Addresses = append(s.Addresses, net.node6(n.number)+"/64")
+	}
+	for from, to := range onNode() {
+		s.Binds = append(s.Binds, wire.Bind{From: n.path(from), To: to})
+	}
+	for _, b := range o.Binds {
+		s.Binds = append(s.Binds, wire.Bind(b))
+	}
+	return s
 }
 
-func (n *node) ask(r wire.Request) error {
-	n.one.Lock()
-	defer n.one.Unlock()
-	sent := n.requests.Encode(r)
-	reply, ok := <-n.replies
-	switch {
-	case !ok:
-		return errors.Join(errors.New("the node's first process has ended"), sent)
-	case reply.Error != "":
-		return errors.New(reply.Error)
+// loadImages imports all that the cluster's nodes have, once containerd answers.
+func (n *Node) loadImages(ctx context.Context) error {
+	if err := n.answering(ctx, Containerd); err != nil {
+		return err
+	}
+	n.cluster.members.Lock()
+	images := slices.Clone(n.cluster.images)
+	n.cluster.members.Unlock()
+	for _, tar := range images {
+		if err := n.loadImage(ctx, tar); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (n *node) start(name, log string, args ...string) error {
-	n.mu.Lock()
-	n.running[name] = &process{gone: make(chan struct{})}
-	n.mu.Unlock()
-	err := n.ask(wire.Request{Start: &wire.Process{Name: name, Log: log, Args: args}})
+// startKubelet starts what else is on every node.
+func (n *Node) startKubelet(o Options) error {
+	if err := n.startComponents(Kubelet, Proxy); err != nil || !o.Storage {
+		return err
+	}
+	return n.startComponents(LoopDriver)
+}
+
+// ready waits until pods can run on the node.
+func (n *Node) ready(ctx context.Context) error {
+	for _, what := range []string{"create", "condition=Ready"} {
+		// ctx ends earlier.
+		if _, err := n.cluster.Kubectl(ctx, "wait", "--timeout=24h", "--for="+what, "node/"+n.Name()); err != nil {
+			return n.blame(Kubelet, err)
+		}
+	}
+	n.cluster.logf("node %s is ready", n.Name())
+	return nil
+}
+
+// loadImage imports a tar of images for the node's kubelet to find.
+func (n *Node) loadImage(ctx context.Context, tar string) error {
+	c := n.cluster
+	_, err := c.run(ctx, nil, c.programs["ctr"], "--address", n.containerd(), "--namespace", "k8s.io", "image", "import", tar)
 	if err != nil {
-		n.mu.Lock()
-		delete(n.running, name)
-		n.mu.Unlock()
-		return fmt.Errorf("starting %s: %w", name, err)
+		return n.blame(Containerd, fmt.Errorf("importing %s: %w", tar, err))
 	}
 	return nil
 }
 
-// grace is how long a process may take to end when it is told to.
-const grace = 10 * time.Second
+func (n *Node) containerd() string { return n.Path(containerdSocket) }
 
-// stop ends a process, which may take its time, and returns when it has ended.
-func (n *node) stop(name string, grace time.Duration) error {
+// running is the node's first process, if it is on.
+func (n *Node) running() (*initProcess, error) {
 	n.mu.Lock()
-	p := n.running[name]
-	if p != nil {
-		p.stopping = true
+	defer n.mu.Unlock()
+	if n.init == nil {
+		return nil, fmt.Errorf("node %s is off", n.Name())
 	}
+	return n.init, nil
+}
+
+// pid is that of the node's first process; 0: it is off.
+func (n *Node) pid() string {
+	init, err := n.running()
+	if err != nil {
+		return "0"
+	}
+	return fmt.Sprint(init.cmd.Process.Pid)
+}
+
+// InNode runs a program of the machine's in the node's namespaces and returns
+// what it printed. Nothing that it starts outlives the node.
+func (n *Node) InNode(ctx context.Context, args ...string) (string, error) {
+	return n.cluster.run(ctx, nil, n.cluster.programs["nsenter"], n.enter(args...)...)
+}
+
+// enter are nsenter's arguments to run a program in the node's namespaces.
+func (n *Node) enter(args ...string) []string {
+	return append([]string{"--target", n.pid(), "--pid", "--mount", "--net", "--uts", "--"}, args...)
+}
+
+// KubeletDir is the kubelet's folder as the machine sees it, on the node
+// /var/lib/kubelet: sockets in device-plugins and pod-resources can be used, and
+// what is in volumes is there unless it is a mount of its own.
+func (n *Node) KubeletDir() string { return n.path("lib/kubelet") }
+
+// Path is what a file of the node's is called on this machine: also one in a mount
+// that is the node's alone. It is nowhere if the node is off.
+func (n *Node) Path(onNode string) string { return filepath.Join("/proc", n.pid(), "root", onNode) }
+
+// LogFile is where a component's log is.
+func (n *Node) LogFile(component string) string { return n.path("log", component+".log") }
+
+// NodeAddress is the node's; pods' addresses can be reached from the machine, too.
+func (n *Node) NodeAddress() string { return n.cluster.net.node(n.number) }
+
+// end ends all that runs on the node.
+func (n *Node) end() error {
+	n.mu.Lock()
+	init := n.init
+	n.init = nil
 	n.mu.Unlock()
-	if p == nil {
+	if init == nil {
 		return nil
 	}
-	for _, try := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, patience}} {
-		if err := n.ask(wire.Request{Signal: &wire.Signal{Name: name, Signal: int(try.signal)}}); err != nil {
-			return fmt.Errorf("stopping %s: %w", name, err)
-		}
-		select {
-		case <-p.gone:
-			return nil
-		case <-time.After(try.wait):
-		}
-	}
-	return fmt.Errorf("%s does not end", name)
-}
-
-// inside is a path of the node's files, as the machine sees it.
-func (n *node) inside(path string) string {
-	return filepath.Join("/proc", fmt.Sprint(n.cmd.Process.Pid), "root", path)
-}
-
-// end ends all processes of the node, and returns when there are none.
-func (n *node) end() error {
-	_ = n.in.Close()
-	ctx, cancel := suites.Patience(context.Background(), patience)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = n.cmd.Process.Kill() })()
-	for range n.replies { // an answer that nobody waits for must not hold it up
-	}
-	if err := n.cmd.Wait(); err != nil {
-		return fmt.Errorf("the node's first process: %w", err)
-	}
-	return nil
+	return errors.Join(freezeCgroup(n.cgroup(), false), init.end())
 }

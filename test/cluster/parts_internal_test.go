@@ -89,7 +89,7 @@ func untar(t *testing.T, content []byte) map[string][]byte {
 }
 
 func TestTail(t *testing.T) {
-	c := &Cluster{dir: t.TempDir()}
+	c := &Cluster{Node: &Node{dir: t.TempDir()}}
 	if got := c.tail("none"); !strings.Contains(got, "its log can't be read") {
 		t.Errorf("without a log: %q", got)
 	}
@@ -162,7 +162,7 @@ func TestNoClusterWhereItsNodeHasAnotherFolder(t *testing.T) {
 // TestWrites: a line that is being written is left for the next time, and one
 // that is no event is an error.
 func TestWrites(t *testing.T) {
-	c := &Cluster{dir: t.TempDir()}
+	c := &Cluster{Node: &Node{dir: t.TempDir()}}
 	if err := c.folders(); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func (c *Cluster) run(ctx context.Context, in io.Reader, program string, args ..
 }
 
 // answers waits until a program that asks a component has no complaint.
-func (c *Cluster) answers(ctx context.Context, component, program string, args ...string) error {
+func (n *Node) answers(ctx context.Context, component, program string, args ...string) error {
+	c := n.cluster
 	for {
 		_, err := c.run(ctx, nil, program, args...)
 		if err == nil {
@@ -46,7 +47,7 @@ func (c *Cluster) answers(ctx context.Context, component, program string, args .
 		case <-c.broken.Done():
 			return context.Cause(c.broken)
 		case <-ctx.Done():
-			return c.blame(component, fmt.Errorf("%s does not answer: %w", component, err))
+			return n.blame(component, fmt.Errorf("%s does not answer: %w", component, err))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -54,16 +55,16 @@ func (c *Cluster) answers(ctx context.Context, component, program string, args .
 
 // blame adds to an error the end of the log of the component that is most
 // likely to be the cause, unless one has ended: then that is.
-func (c *Cluster) blame(component string, err error) error {
-	if ended := context.Cause(c.broken); ended != nil {
+func (n *Node) blame(component string, err error) error {
+	if ended := context.Cause(n.cluster.broken); ended != nil {
 		return ended
 	}
-	return fmt.Errorf("%w%s", err, c.tail(component))
+	return fmt.Errorf("%w%s", err, n.tail(component))
 }
 
 // componentEnded is called when one ends by itself.
-func (c *Cluster) componentEnded(name, how string) {
-	c.fail(fmt.Errorf("%s ended by itself: %s%s", name, how, c.tail(name)))
+func (n *Node) componentEnded(name, how string) {
+	n.cluster.fail(fmt.Errorf("%s: %s ended by itself: %s%s", n.Name(), name, how, n.tail(name)))
 }
 
 // Of a component's log an error has as much as this.
@@ -73,8 +74,8 @@ const (
 )
 
 // tail is the end of a component's log, to be added to an error.
-func (c *Cluster) tail(component string) string {
-	text, err := lastBytes(c.LogFile(component))
+func (n *Node) tail(component string) string {
+	text, err := lastBytes(n.LogFile(component))
 	if err != nil {
 		return fmt.Sprintf("; its log can't be read: %v", err)
 	}

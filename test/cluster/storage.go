@@ -13,7 +13,7 @@ import (
 )
 
 // The components that make volumes, where [Options.Storage] asks for them. They run on the
-// node, as the others do.
+// first node, as the others do, and the driver on each.
 const (
 	// LocalPath makes folders of the node's: the StorageClass local-path, the default.
 	LocalPath = "local-path-provisioner"
@@ -22,19 +22,26 @@ const (
 	// LoopProvisioner and LoopResizer ask it for what claims ask for.
 	LoopProvisioner = "csi-provisioner"
 	LoopResizer     = "csi-resizer"
+	// LoopAttacher has it attach volumes to nodes, where there are several.
+	LoopAttacher = "csi-attacher"
 )
 
 // BusyboxImage is in a cluster with [Options.Storage]: a shell, and what scripts use.
 const BusyboxImage = "vmlet.test/busybox:1"
 
-// Where volumes are, on the node.
+// Where volumes are: on a node, and in the cluster's folder.
 const (
 	localPathFolder = "/var/lib/local-path"
-	loopFolder      = "/var/lib/csi-loop"
+	loopFolder      = "lib/csi-loop"
 )
 
-// storageArguments are those of [Cluster.arguments] of a component that makes volumes.
-func (c *Cluster) storageArguments(component string) []string {
+// attached says that volumes of the class loop are attached to a node before they are mounted
+// there, as where they could be on another. On the only node all of them always are.
+func (o Options) attached() bool { return o.Storage && o.Nodes > 1 }
+
+// storageArguments are those of [Node.arguments] of a component that makes volumes.
+func (n *Node) storageArguments(component string) []string {
+	c := n.cluster
 	switch component {
 	case LocalPath:
 		return []string{
@@ -43,11 +50,13 @@ func (c *Cluster) storageArguments(component string) []string {
 			"--service-account-name=local-path", "--helper-image=" + BusyboxImage, "--helper-pod-file=" + c.path("etc/helper-pod.json"),
 		}
 	case LoopDriver:
-		return []string{"--node=" + NodeName, "--root=" + loopFolder}
+		return []string{"--node=" + n.Name(), "--root=" + c.path(loopFolder), fmt.Sprintf("--attach=%t", c.options.attached())}
 	case LoopProvisioner:
 		return c.toLoopDriver("--default-fstype=ext4")
 	case LoopResizer:
 		return c.toLoopDriver("--handle-volume-inuse-error=false")
+	case LoopAttacher:
+		return c.toLoopDriver()
 	}
 	return nil
 }
@@ -70,27 +79,31 @@ func (c *Cluster) configureStorage() error {
 	)
 }
 
+// buildStorage makes what nodes need for volumes: the driver, and an image.
+func (c *Cluster) buildStorage(ctx context.Context) error {
+	c.programs[LoopDriver] = c.path("bin/csi-loop")
+	if err := BuildProgram(ctx, c.programs[LoopDriver], "github.com/vmlet/vmlet/test/csi/loop"); err != nil {
+		return err
+	}
+	image := c.path("bin/busybox.tar")
+	c.images = append(c.images, image)
+	return busyboxImage(image)
+}
+
 // startStorage starts what makes volumes; nobody waits for it but claims.
 func (c *Cluster) startStorage(ctx context.Context) error {
 	c.logf("starting what makes volumes")
 	if err := c.configureStorage(); err != nil {
 		return err
 	}
-	c.programs[LoopDriver] = c.path("bin/csi-loop")
-	if err := BuildProgram(ctx, c.programs[LoopDriver], "github.com/vmlet/vmlet/test/csi/loop"); err != nil {
+	if err := c.Apply(ctx, fmt.Sprintf(storageObjects, c.options.attached())); err != nil {
 		return err
 	}
-	image := c.path("bin/busybox.tar")
-	if err := busyboxImage(image); err != nil {
-		return err
+	components := []string{LocalPath, LoopProvisioner, LoopResizer}
+	if c.options.attached() {
+		components = append(components, LoopAttacher)
 	}
-	if err := c.LoadImage(ctx, image); err != nil {
-		return err
-	}
-	if err := c.Apply(ctx, storageObjects); err != nil {
-		return err
-	}
-	return c.startComponents(LocalPath, LoopDriver, LoopProvisioner, LoopResizer)
+	return c.startComponents(components...)
 }
 
 // The ServiceAccount is not the default one: that comes a moment after its namespace, and a pod
@@ -126,7 +139,7 @@ volumeBindingMode: WaitForFirstConsumer
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: ` + csi.Name + `}
-spec: {attachRequired: false, podInfoOnMount: false, fsGroupPolicy: File, volumeLifecycleModes: [Persistent]}
+spec: {attachRequired: %t, podInfoOnMount: false, fsGroupPolicy: File, volumeLifecycleModes: [Persistent]}
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass

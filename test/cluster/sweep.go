@@ -88,8 +88,11 @@ func sweep(parent string, logf func(string, ...any)) error {
 func (c *Cluster) remove() error {
 	defer c.fail(errors.New("the cluster has been stopped"))
 	var errs []error
-	if c.node != nil {
-		errs = append(errs, c.node.end())
+	for _, n := range c.Nodes() {
+		errs = append(errs, n.end())
+	}
+	if c.bridge != nil {
+		c.bridge.Close()
 	}
 	if c.connected {
 		errs = append(errs, c.net.disconnect())

@@ -66,33 +66,60 @@ func bind(from, to string) error {
 }
 
 func network(s *wire.Setup) error {
-	lo, err := netlink.LinkByName("lo")
+	up, err := addressed(s.Interface, s.Addresses...)
 	if err != nil {
-		return fmt.Errorf("lo: %w", err)
+		return err
 	}
-	up, err := netlink.LinkByName(s.Interface)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.Interface, err)
+	var service []string
+	if s.Service != "" {
+		service = []string{s.Service + "/32"}
 	}
-	for _, a := range []struct {
-		link    netlink.Link
-		address string
-	}{{lo, s.Service + "/32"}, {up, s.Address}} {
-		if err := netlink.LinkSetUp(a.link); err != nil {
-			return fmt.Errorf("%s: %w", a.link.Attrs().Name, err)
-		}
-		address, err := netlink.ParseAddr(a.address)
+	if _, err := addressed("lo", service...); err != nil {
+		return err
+	}
+	routes := []netlink.Route{{LinkIndex: up.Attrs().Index, Gw: net.ParseIP(s.Gateway)}}
+	for _, r := range s.Routes {
+		_, to, err := net.ParseCIDR(r.To)
 		if err != nil {
 			return err
 		}
-		if err := netlink.AddrAdd(a.link, address); err != nil {
-			return fmt.Errorf("giving %s to %s: %w", a.address, a.link.Attrs().Name, err)
+		routes = append(routes, netlink.Route{LinkIndex: up.Attrs().Index, Dst: to, Gw: net.ParseIP(r.Via)})
+	}
+	for _, r := range routes {
+		if err := netlink.RouteAdd(&r); err != nil {
+			return fmt.Errorf("the way through %s: %w", r.Gw, err)
 		}
 	}
-	gateway := netlink.Route{LinkIndex: up.Attrs().Index, Gw: net.ParseIP(s.Gateway)}
-	if err := netlink.RouteAdd(&gateway); err != nil {
-		return fmt.Errorf("the way through %s: %w", s.Gateway, err)
+	return forward(len(s.Addresses) > 1)
+}
+
+// addressed has an interface up, with addresses.
+func addressed(name string, addresses ...string) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
 	}
-	// This one is the network namespace's own.
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, a := range addresses {
+		address, err := netlink.ParseAddr(a)
+		if err != nil {
+			return nil, err
+		}
+		address.Flags |= unix.IFA_F_NODAD // nobody else has it
+		if err := netlink.AddrAdd(link, address); err != nil {
+			return nil, fmt.Errorf("giving %s to %s: %w", a, name, err)
+		}
+	}
+	return link, nil
+}
+
+// forward has the node pass on what is for its pods. These are the network namespace's own.
+func forward(v6 bool) error {
+	err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	if err == nil && v6 {
+		err = os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+	}
+	return err
 }

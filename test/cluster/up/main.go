@@ -2,7 +2,9 @@
 // -deploy it has vmlet in it, for which two of the images have to be vmlet's; make cluster
 // starts it so.
 //
-//	go run ./test/cluster/up [-deploy FOLDER,...] [IMAGE.tar...]
+//	go run ./test/cluster/up [-nodes N] [-deploy FOLDER,...] [IMAGE.tar...]
+//
+// Lines on its standard input do things to nodes: see lines.go.
 package main
 
 import (
@@ -22,18 +24,33 @@ import (
 
 func main() {
 	deploy := flag.String("deploy", "", "apply kustomizations of vmlet, `FOLDER,...`, and load what deploy/examples/vm.yaml boots from")
+	nodes := flag.Int("nodes", 1, "have `N` nodes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := run(ctx, *deploy, flag.Args()); err != nil {
+	if err := run(ctx, *nodes, *deploy, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, deploy string, images []string) (err error) {
+func run(ctx context.Context, nodes int, deploy string, images []string) (err error) {
 	began := time.Now()
-	c, err := start(ctx, deploy != "", images)
+	if deploy != "" {
+		// They stay while the cluster does, as nodes may come.
+		folder, err := os.MkdirTemp("", "vmlet-examples-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder)
+		say("making the images of deploy/examples/vm.yaml")
+		more, err := exampleImages(ctx, folder)
+		if err != nil {
+			return err
+		}
+		images = append(images, more...)
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Images: images, Storage: true, Logf: say})
 	if err != nil {
 		return err
 	}
@@ -48,6 +65,10 @@ func run(ctx context.Context, deploy string, images []string) (err error) {
 	if deploy != "" {
 		fmt.Println("kubectl apply -f deploy/examples/vm.yaml")
 	}
+	if nodes > 1 {
+		fmt.Printf("\nLines here do things to nodes (%s):\n%s", names(c), help(c))
+		go obey(ctx, c, os.Stdin)
+	}
 	fmt.Println("\nready")
 	select {
 	case <-ctx.Done():
@@ -55,25 +76,6 @@ func run(ctx context.Context, deploy string, images []string) (err error) {
 	}
 	say("taking it away")
 	return nil
-}
-
-// start brings the cluster up with its images, those of the example among them if it is to
-// have any.
-func start(ctx context.Context, examples bool, images []string) (*cluster.Cluster, error) {
-	if examples {
-		folder, err := os.MkdirTemp("", "vmlet-examples-")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(folder)
-		say("making the images of deploy/examples/vm.yaml")
-		more, err := exampleImages(ctx, folder)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, more...)
-	}
-	return cluster.Start(ctx, cluster.Options{Images: images, Storage: true, Logf: say})
 }
 
 func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args...) }

@@ -13,10 +13,14 @@ type Request struct {
 // Setup makes the node from bare namespaces. It comes first, and once.
 type Setup struct {
 	Hostname string
-	// Interface is in the namespace already; it gets Address, in CIDR notation,
+	// Interface is in the namespace already; it gets Addresses, in CIDR notation,
 	// and the way to all else is through Gateway.
-	Interface, Address, Gateway string
-	// Service is one more address of the node itself, without a length.
+	Interface string
+	Addresses []string
+	Gateway   string
+	// Routes are ways through others.
+	Routes []Route
+	// Service is one more address of the node itself, without a length; empty: none.
 	Service string
 	// Binds are made in order.
 	Binds []Bind
@@ -28,6 +32,9 @@ type Setup struct {
 
 // Bind puts a folder or file in another's place. Both are there.
 type Bind struct{ From, To string }
+
+// Route is the way to addresses, in CIDR notation, through one.
+type Route struct{ To, Via string }
 
 // Process is started with its output appended to Log.
 type Process struct {
