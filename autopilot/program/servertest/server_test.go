@@ -164,7 +164,7 @@ func (a *autopilot) owned(name, manager string) string {
 func mask(s *server, t *testing.T) {
 	f := two()
 	f["metadata.yaml"] += "- {name: s, path: active/s.yaml, phase: 1, install: always, component: Service, reconcile_order: 1}\n"
-	f["active/s.yaml"] = "apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  namespace: NS\nspec: {selector: {x: a, y: b}, ports: [{port: 80}]}\n"
+	f["active/s.yaml"] = "apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  namespace: NS\nspec: {selector: {x: a, z: b}, ports: [{port: 80}]}\n"
 	a := s.autopilot(t, f)
 	a.anchored(`"true"`)
 	metrics, _ := a.run()
@@ -196,14 +196,20 @@ func mask(s *server, t *testing.T) {
 	a.hasData("a", "key", "theirs")
 	a.annotate("a", "ignore-fields", "null")
 	a.hasData("a", "key", "mine")
-	// To the API server a selector is one value.
-	a.merge("Service", "s", "metadata: {annotations: {platform.kubevirt.io/ignore-fields: /spec/selector/x}}")
-	a.said("InvalidIgnoreFields", "/spec/selector is")
-	a.shows(metrics, 0, "compliance_status", "Service")
+	// To the API server a selector is one value: what is masked of it is applied as it is.
+	a.merge("Service", "s", "{metadata: {annotations: {platform.kubevirt.io/ignore-fields: /spec/selector/x}}, spec: {selector: {x: theirs, z: theirs}}}")
+	a.until("a part of a selector is left, and the other put back", func() error {
+		got, _, _ := unstructured.NestedStringMap(a.get("v1", "Service", "s").Object, "spec", "selector")
+		if got["x"] != "theirs" || got["z"] != "b" {
+			return fmt.Errorf("it is %v", got)
+		}
+		return nil
+	})
+	a.shows(metrics, 1, "compliance_status", "Service")
 	a.merge("Service", "s", "metadata: {annotations: {platform.kubevirt.io/ignore-fields: /spec/selector}}")
 	a.shows(metrics, 1, "compliance_status", "Service")
 	if got, _, _ := unstructured.NestedStringMap(a.get("v1", "Service", "s").Object, "spec", "selector"); len(got) != 2 {
-		t.Errorf("the selector is %v, want x and y", got)
+		t.Errorf("the selector is %v, want x and z", got)
 	}
 }
 
