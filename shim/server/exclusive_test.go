@@ -170,6 +170,18 @@ func TestSharedDevice(t *testing.T) {
 	d.check(disk.CheckFree(another))
 }
 
+// TestSharedWithoutDirectIO: what a host caches of a disk that VMs share other hosts don't see.
+func TestSharedWithoutDirectIO(t *testing.T) {
+	s := newScene(t, nil)
+	p := s.plan("well")
+	p.Files = append(p.Files, plan.File{Kind: plan.FilePath, Field: "disks[0].path", Path: "/sys/devices/system/cpu/online", Direct: true, Shared: true})
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	wantCode(t, err, shim.CodePrecondition)
+	if err != nil && !strings.Contains(err.Error(), "no direct I/O, which a shareable disk needs") {
+		t.Errorf("error %q", err)
+	}
+}
+
 // TestExclusivelyFails: a device is not handed on of which nobody knows whether another writes to it.
 func TestExclusivelyFails(t *testing.T) {
 	d := newDeviceScene(t)
