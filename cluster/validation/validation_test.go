@@ -193,7 +193,10 @@ func TestInstance(t *testing.T) {
 			"spec.volumes[0].persistentVolumeClaim.claimName of the claim", "spec.volumes[1].dataVolume.name lowercase",
 			"spec.volumes[2].ephemeral.persistentVolumeClaim has to be set", "spec.volumes[3].ephemeral.persistentVolumeClaim.claimName of the claim",
 		}},
-		{volume("{name: a, persistentVolumeClaim: {claimName: c}}, {name: b, dataVolume: {name: c}}, {name: c, ephemeral: {persistentVolumeClaim: {claimName: c}}}"), []string{"spec.volumes[1].dataVolume.name volumes[0] has this claim"}},
+		{volume("{name: a, persistentVolumeClaim: {claimName: c}}, {name: b, dataVolume: {name: c}}, {name: c, ephemeral: {persistentVolumeClaim: {claimName: c}}}"), []string{
+			"spec.volumes[1].dataVolume.name volumes[0] has this claim", "spec.volumes[2].ephemeral.persistentVolumeClaim.claimName volumes[0] has this claim",
+		}},
+		{volume("{name: a, ephemeral: {persistentVolumeClaim: {claimName: c}}}, {name: b, ephemeral: {persistentVolumeClaim: {claimName: c}}}, {name: c, dataVolume: {name: c}}"), []string{"spec.volumes[2].dataVolume.name volumes[0] has this claim"}},
 		{volume("{name: a, persistentVolumeClaim: {claimName: c, readOnly: true}}, {name: b, persistentVolumeClaim: {claimName: c, readOnly: true}}"), nil},
 		{volume("{name: a, cloudInitNoCloud: {userData: x, networkDataSecretRef: {name: n}}}, {name: b, cloudInitConfigDrive: {userDataBase64: eA==}}"), nil},
 		{volume("{name: a, cloudInitNoCloud: {}}"), []string{"spec.volumes[0].cloudInitNoCloud user data or network data"}},

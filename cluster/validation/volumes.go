@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
 )
 
 const (
@@ -162,25 +163,32 @@ func downwardFields(files []corev1.DownwardAPIVolumeFile, at *field.Path) (fault
 	return faults
 }
 
-// sharedClaims refuses two disks over one claim, as their writes would destroy each other's.
+// sharedClaims refuses two disks over one claim of which one may be written to: each is damaged to the other.
 func sharedClaims(all []kubevirtv1.Volume, at *field.Path) (faults field.ErrorList) {
-	users := make(map[string]int)
+	type user struct {
+		index int
+		reads bool
+	}
+	users := make(map[string]user)
 	for i, v := range all {
-		name, where := "", at.Index(i)
+		name, where, reads := convert.ClaimName(&v), at.Index(i), false
 		switch {
-		case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.ReadOnly:
-			name, where = v.PersistentVolumeClaim.ClaimName, where.Child("persistentVolumeClaim", "claimName")
+		case name == "":
+			continue
+		case v.PersistentVolumeClaim != nil:
+			where, reads = where.Child("persistentVolumeClaim", "claimName"), v.PersistentVolumeClaim.ReadOnly
 		case v.DataVolume != nil:
-			name, where = v.DataVolume.Name, where.Child("dataVolume", "name")
+			where = where.Child("dataVolume", "name")
+		default:
+			where, reads = where.Child("ephemeral", "persistentVolumeClaim", "claimName"), true
 		}
-		if name == "" {
-			continue
+		other, taken := users[name]
+		if taken && !(reads && other.reads) {
+			faults = append(faults, field.Invalid(where, short(name), fmt.Sprintf("volumes[%d] has this claim, too, and two disks over one claim destroy each other's data", other.index)))
 		}
-		if other, taken := users[name]; taken {
-			faults = append(faults, field.Invalid(where, short(name), fmt.Sprintf("volumes[%d] has this claim, too, and two disks over one claim destroy each other's data", other)))
-			continue
+		if !taken {
+			users[name] = user{i, reads}
 		}
-		users[name] = i
 	}
 	return faults
 }
