@@ -245,7 +245,7 @@ func (n *fakeNode) Gone(ctx context.Context, uid types.UID) error {
 
 // runner is that of an agent's pods.
 func (n *fakeNode) runner(a *testAgent) *Runner {
-	return &Runner{manager: a.Manager, node: a.node, log: a.log, pods: n, arrivals: newArrivals()}
+	return &Runner{manager: a.Manager, node: a.node, log: a.log, pods: n, arrivals: newArrivals(), promises: new(promises)}
 }
 
 // servePod has an agent serve the pod's volume; unmount ends that and waits for it.

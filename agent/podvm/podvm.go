@@ -83,7 +83,7 @@ type Runner struct {
 	volumes inotify.Shared
 
 	arrivals *arrivals
-	promises promises
+	promises *promises
 	// run does the work of Run.
 	run func(context.Context) error
 }
@@ -96,15 +96,19 @@ type Options struct {
 	// Networks makes guests' networks in pods, a *helper.Client; nil: the configuration has
 	// it that nobody does.
 	Networks networkMaker
-	// KubeletDir is the kubelet's --root-dir.
-	KubeletDir string
-	Log        *slog.Logger
+	// KubeletDir is the kubelet's --root-dir, StateDir the agent's folder that survives a reboot.
+	KubeletDir, StateDir string
+	Log                  *slog.Logger
 }
 
 // New makes a Runner; Run has it run VMs.
-func New(o Options) *Runner {
+func New(o Options) (*Runner, error) {
+	promised, err := readPromises(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	known := pods.New()
-	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, networks: o.Networks, namespace: networkNamespace, arrivals: newArrivals(), pods: systemPods{
+	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, networks: o.Networks, namespace: networkNamespace, arrivals: newArrivals(), promises: promised, pods: systemPods{
 		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom), taker: filesocket.NewTaker(),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
@@ -113,7 +117,7 @@ func New(o Options) *Runner {
 		o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
 		return pods.Each(ctx, o.KubeletDir, o.Log, p.arrivals.list, p.serve)
 	}
-	return p
+	return p, nil
 }
 
 // Run runs the pods' VMs until ctx ends; they go on after that.

@@ -2,37 +2,72 @@ package podvm
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // promises are the pods of which the agent has said that their VM runs no more, and those whose
-// VM it is launching: no pod is both. The zero value is ready for use.
+// VM it is launching: no pod is both. The zero value is ready for use, and keeps nothing.
 //
-// They are kept in memory. An agent that is started again launches no VM of a pod that is being
-// deleted, or that the API server has no more; see launchable.
+// What was promised is kept in a file: a kubelet may start the container of a pod again that
+// nobody has deleted, after the agent was started again.
 type promises struct {
-	mu        sync.Mutex
-	ended     []types.UID // the oldest first
+	path string // of the file; empty: there is none
+
+	mu sync.Mutex
+	// ended are those that were promised, the oldest first, and tentative those of which that is
+	// not said yet.
+	ended     []types.UID
+	tentative map[types.UID]bool
 	launching map[types.UID]int
 }
 
-// maxPromises bounds what is remembered: the last of them. A pod whose UID is forgotten after
-// so many others is long gone.
-const maxPromises = 1 << 10
+const (
+	// promisesName is the file in the agent's state folder.
+	promisesName = "promises.json"
+	// maxPromises bounds what is remembered: the last of them. A pod whose UID is forgotten after
+	// so many others is long gone.
+	maxPromises = 1 << 10
+	// maxPromised bounds the file, in bytes: a UID has 36.
+	maxPromised = 64 * maxPromises
+)
+
+// readPromises has those that an earlier agent has made.
+func readPromises(folder string) (*promises, error) {
+	p := &promises{path: filepath.Join(folder, promisesName)}
+	f, err := os.Open(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err == nil {
+		defer f.Close()
+		err = json.NewDecoder(io.LimitReader(f, maxPromised)).Decode(&p.ended)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading of which pods' VMs the cluster was promised that they have ended: %s: %w: remove the file when all pods of the node's VMs are gone", p.path, err)
+	}
+	return p, nil
+}
 
 // launch begins the launch of a pod's VM. done is to be called when that is over, and the VM,
 // if it runs, in its manager's list.
 func (p *promises) launch(pod types.UID) (done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Contains(p.ended, pod) {
+	if p.tentative[pod] || slices.Contains(p.ended, pod) {
 		return nil, fault.Errorf(codes.FailedPrecondition, "the agent has promised the cluster that no VM of pod %s runs any more: it starts none", pod)
 	}
 	if p.launching == nil {
@@ -48,7 +83,8 @@ func (p *promises) launch(pod types.UID) (done func(), err error) {
 	}, nil
 }
 
-// promise has no launch begin from now on; it reports whether none is under way.
+// promise has no launch begin until forget, or after keep for good; it reports whether none is
+// under way.
 func (p *promises) promise(pod types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,16 +92,44 @@ func (p *promises) promise(pod types.UID) bool {
 		return false
 	}
 	if !slices.Contains(p.ended, pod) {
-		p.ended = append(p.ended[max(0, len(p.ended)+1-maxPromises):], pod)
+		if p.tentative == nil {
+			p.tentative = make(map[types.UID]bool)
+		}
+		p.tentative[pod] = true
 	}
 	return true
 }
 
-// forget takes a promise back before anybody was told of it.
+// forget takes a promise back that was not kept: nobody was told of it.
 func (p *promises) forget(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ended = slices.DeleteFunc(p.ended, func(u types.UID) bool { return u == pod })
+	delete(p.tentative, pod)
+}
+
+// keep makes a promise hold for this agent and those that come after it; then others may be told.
+func (p *promises) keep(pod types.UID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(p.ended, pod) {
+		return nil
+	}
+	if !p.tentative[pod] {
+		return errors.New("another call has found that it may run")
+	}
+	delete(p.tentative, pod)
+	ended := append(slices.Clone(p.ended[max(0, len(p.ended)+1-maxPromises):]), pod)
+	if p.path != "" {
+		content, err := json.Marshal(ended)
+		if err == nil {
+			err = atomicfile.ReplaceDurably(p.path, content, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.ended = ended
+	return nil
 }
 
 // TakenUp is closed when the VMs of the pods that were there at the start have been taken up.
@@ -90,6 +154,9 @@ func (p *Runner) ConfirmEnded(ctx context.Context, pod types.UID) error {
 	if err := p.quiet(ctx, pod); err != nil {
 		p.promises.forget(pod)
 		return err
+	}
+	if err := p.promises.keep(pod); err != nil {
+		return fault.Errorf(codes.Unavailable, "keeping the promise that the VM of pod %s has ended: %w", pod, err)
 	}
 	return nil
 }

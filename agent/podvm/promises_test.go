@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,15 +95,94 @@ func TestLaunchAndPromise(t *testing.T) {
 	if _, err := p.launch(podUID); err == nil {
 		t.Error("a VM is launched after the promise")
 	}
-	for i := range maxPromises {
-		p.promise(types.UID(fmt.Sprint(i)))
+	p.forget(podUID)
+	if _, err := p.launch(podUID); err != nil {
+		t.Errorf("a promise that nobody was told of is kept: %v", err)
 	}
+	if err := p.keep(podUID); err == nil {
+		t.Error("a promise is kept that was taken back meanwhile")
+	}
+}
+
+// TestPromiseOutlivesAgent: the next agent starts no VM of a pod whose end was promised, though nobody has
+// deleted the pod and its kubelet starts the container again.
+func TestPromiseOutlivesAgent(t *testing.T) {
+	folder := t.TempDir()
+	w := newWorld(t)
+	first, n := w.start(), newFakeNode(w)
+	p := n.promising(t, first, folder)
+	if code := confirm(p); code != codes.OK {
+		t.Fatal(code)
+	}
+	first.end()
+	second := w.start()
+	n.serveWith(t, second, n.promising(t, second, folder))
+	wantText(t, n.refusal(t, n.container()), "promised the cluster")
+}
+
+// promising is a runner that has looked into all pods, with the promises of a folder.
+func (n *fakeNode) promising(t *testing.T, a *testAgent, folder string) *Runner {
+	t.Helper()
+	p := n.runner(a)
+	p.arrivals.list(nil)
+	var err error
+	if p.promises, err = readPromises(folder); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPromisesAreKept: the last of them are, and what was not told to anybody isn't.
+func TestPromisesAreKept(t *testing.T) {
+	folder := t.TempDir()
+	read := func() *promises {
+		t.Helper()
+		p, err := readPromises(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := read()
+	uid := func(n int) types.UID { return types.UID(fmt.Sprintf("%036d", n)) }
+	for i := range maxPromises + 3 {
+		p.promise(uid(i))
+		if err := p.keep(uid(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.promise("taken back")
+	p.forget("taken back")
+	p.promise(uid(5))
+	p.forget(uid(5)) // it was told before
+	p = read()
 	if n := len(p.ended); n != maxPromises {
 		t.Errorf("%d promises are remembered, want %d", n, maxPromises)
 	}
-	p.forget("5")
-	if _, err := p.launch("5"); err != nil {
-		t.Errorf("a promise that nobody was told of is kept: %v", err)
+	for pod, kept := range map[types.UID]bool{uid(2): false, uid(3): true, uid(5): true, uid(maxPromises + 2): true, "taken back": false} {
+		if _, err := p.launch(pod); (err != nil) != kept {
+			t.Errorf("launch of pod %s: %v", pod, err)
+		}
+	}
+}
+
+// TestPromiseThatCantBeKept is made to nobody, and what can't be read is no empty list.
+func TestPromiseThatCantBeKept(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "missing")
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	p := n.promising(t, a, folder)
+	if code := confirm(p); code != codes.Unavailable {
+		t.Errorf("a promise that can't be written down: %v", code)
+	}
+	if _, err := p.promises.launch(podUID); err != nil {
+		t.Errorf("it holds though nobody was told: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(folder, promisesName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPromises(folder); err == nil || !strings.Contains(err.Error(), folder) {
+		t.Errorf("what can't be read: %v", err)
 	}
 }
 
