@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAttach: two nodes share volumes, and have one at once only if it is a device for many writers.
-func TestAttach(t *testing.T) {
+// TestAttachedOnce: two nodes share volumes, and have one at once only if it is a device for many writers.
+func TestAttachedOnce(t *testing.T) {
 	root := t.TempDir()
 	controller, err := newDriver(Options{Root: root, Node: "node-1", Attach: true})
 	if err != nil {
