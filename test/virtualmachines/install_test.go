@@ -39,6 +39,14 @@ type installed struct {
 // configuration that are not as usual.
 func install(t *testing.T, kubelet map[string]any) *installed {
 	t.Helper()
+	v := newCluster(t, cluster.Options{Kubelet: kubelet, Multus: true, IPv6: true})
+	v.deploy(t)
+	return v
+}
+
+// newCluster has all images and volumes, and no vmlet yet.
+func newCluster(t *testing.T, o cluster.Options) *installed {
+	t.Helper()
 	if _, err := guest.Cached("image-packages"); err != nil {
 		t.Skip(err)
 	}
@@ -52,7 +60,8 @@ func install(t *testing.T, kubelet map[string]any) *installed {
 	disk, err := guest.SmallDisk(ctx)
 	must(t, err)
 	must(t, cluster.FilesImage(small, smallImage, map[string][]byte{"disk/disk.img": disk}))
-	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux, small}, Kubelet: kubelet, Storage: true, Multus: true, IPv6: true, Logf: t.Logf})
+	o.Images, o.Storage, o.Logf = []string{vmlet, control, kernels, linux, small}, true, t.Logf
+	c, err := cluster.Start(ctx, o)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
@@ -61,7 +70,6 @@ func install(t *testing.T, kubelet map[string]any) *installed {
 	})
 	v := &installed{Cluster: c, ctx: ctx, api: connect(t, c, rest.NoWarnings{})}
 	v.neverTwice(t)
-	v.deploy(t)
 	return v
 }
 

@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/test/cluster"
 )
 
 // revisions are those of a VM.
@@ -39,21 +40,30 @@ func (v *installed) clean(t *testing.T) {
 	var left []string
 	v.eventually(t, func() bool {
 		left = v.objects(t)
-		for _, vm := range v.listed(t) {
-			left = append(left, "the agent's VM "+vm.GetStatus().GetPod().GetName())
-		}
-		folders, err := v.InNode(v.ctx, "find", "/var/lib/vmlet/vms", "/run/vmlet/vms", "-mindepth", "1")
-		must(t, err)
-		pods, err := v.InNode(v.ctx, "find", "/var/lib/kubelet/pods", "-mindepth", "1", "-maxdepth", "1")
-		must(t, err)
-		left = append(left, strings.Fields(folders)...)
-		for _, folder := range strings.Fields(pods) {
-			if !v.isPod(t, folder[strings.LastIndex(folder, "/")+1:]) {
-				left = append(left, folder)
-			}
+		for _, n := range v.Nodes() {
+			left = append(left, v.leftOn(t, n)...)
 		}
 		return len(left) == 0
 	}, func() string { return fmt.Sprintf("%d things are left: %s", len(left), strings.Join(left, ", ")) })
+}
+
+// leftOn is what a node has of VMs, and of pods that are gone.
+func (v *installed) leftOn(t *testing.T, n *cluster.Node) (left []string) {
+	t.Helper()
+	for _, vm := range v.listedOn(t, n) {
+		left = append(left, "the agent's VM "+vm.GetStatus().GetPod().GetName())
+	}
+	folders, err := n.InNode(v.ctx, "find", "/var/lib/vmlet/vms", "/run/vmlet/vms", "-mindepth", "1")
+	must(t, err)
+	pods, err := n.InNode(v.ctx, "find", "/var/lib/kubelet/pods", "-mindepth", "1", "-maxdepth", "1")
+	must(t, err)
+	left = append(left, strings.Fields(folders)...)
+	for _, folder := range strings.Fields(pods) {
+		if !v.isPod(t, folder[strings.LastIndex(folder, "/")+1:]) {
+			left = append(left, folder)
+		}
+	}
+	return left
 }
 
 // objects are all of the API's that are there for the sake of VMs.

@@ -19,6 +19,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
@@ -184,10 +185,15 @@ func condition(all []kubevirtv1.Condition, kind string) *kubevirtv1.Condition {
 
 func isTrue(c *kubevirtv1.Condition) bool { return c != nil && c.Status == "True" }
 
-// listed are the VMs that the agent has, by their pods' UIDs.
+// listed are the VMs that the first node's agent has, by their pods' UIDs.
 func (v *installed) listed(t *testing.T) map[types.UID]*nodev1.VirtualMachine {
 	t.Helper()
-	api := v.agent(t)
+	return v.listedOn(t, v.Node)
+}
+
+func (v *installed) listedOn(t *testing.T, n *cluster.Node) map[types.UID]*nodev1.VirtualMachine {
+	t.Helper()
+	api := v.agentOn(t, n)
 	ctx, cancel := suites.Wait(v.ctx, t, patience)
 	defer cancel()
 	list, err := api.ListVMs(ctx, &nodev1.ListVMsRequest{}, grpc.WaitForReady(true))
@@ -199,13 +205,31 @@ func (v *installed) listed(t *testing.T) map[types.UID]*nodev1.VirtualMachine {
 	return all
 }
 
-// agent is a client of the agent's, whichever it is: its socket is the node's.
+// agent is a client of the first node's.
 func (v *installed) agent(t *testing.T) nodev1.NodeServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:"+v.Path("/run/vmlet/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return v.agentOn(t, v.Node)
+}
+
+// agentOn is a client of a node's agent, whichever it is: its socket is the node's.
+func (v *installed) agentOn(t *testing.T, n *cluster.Node) nodev1.NodeServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+n.Path("/run/vmlet/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return nodev1.NewNodeServiceClient(conn)
+}
+
+// nodeOf is the node that a pod is on.
+func (v *installed) nodeOf(t *testing.T, pod *corev1.Pod) *cluster.Node {
+	t.Helper()
+	for _, n := range v.Nodes() {
+		if n.Name() == pod.Spec.NodeName {
+			return n
+		}
+	}
+	t.Fatalf("pod %s is on the node %q, which the cluster does not have", pod.Name, pod.Spec.NodeName)
+	return nil
 }
 
 // vmm is the process that runs an instance, by the agent's word.
@@ -214,10 +238,10 @@ func (v *installed) vmm(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance) in
 	var pid int64
 	v.eventually(t, func() bool {
 		pod := v.podOf(t, vmi)
-		if pod == nil {
+		if pod == nil || pod.Spec.NodeName == "" {
 			return false
 		}
-		status := v.listed(t)[pod.UID].GetStatus()
+		status := v.listedOn(t, v.nodeOf(t, pod))[pod.UID].GetStatus()
 		pid = status.GetProcess().GetVmmPid()
 		return pid != 0 && status.GetState() == nodev1.State_STATE_RUNNING
 	}, func() string { return fmt.Sprintf("the agent says of no process that it runs VMI %s", vmi.Name) })

@@ -104,7 +104,7 @@ func (v *installed) ask(t *testing.T, pod *corev1.Pod, command, answer string) (
 // askAgain does so of a guest that came up in another pod.
 func (v *installed) askAgain(t *testing.T, pod *corev1.Pod, command, answer string) (log string) {
 	t.Helper()
-	console, err := v.agent(t).AttachConsole(v.ctx)
+	console, err := v.agentOn(t, v.nodeOf(t, pod)).AttachConsole(v.ctx)
 	must(t, err)
 	must(t, console.Send(&nodev1.AttachConsoleRequest{Name: pod.Namespace + "/" + pod.Name}))
 	must(t, console.Send(&nodev1.AttachConsoleRequest{Data: []byte(command + "\n")}))
