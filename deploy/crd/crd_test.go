@@ -108,6 +108,9 @@ var refusals = []struct{ kind, spec, field, message string }{
 	{"VirtualMachine", `{runStrategy: Always}`, "spec.template", "Required value"},
 	{"VirtualMachine", `{runStrategy: Always, template: {spec: {}}}`, "spec.template.spec.domain", "Required value"},
 	{"VirtualMachine", `{runStrategy: Always, template: {}, hibernateStrategy: {warningTimeoutSeconds: 0}}`, "spec.hibernateStrategy.warningTimeoutSeconds", "greater than or equal to 1"},
+	{"VirtualMachine", `{runStrategy: Always, template: {}, HibernateStrategy: {mode: save}}`, "spec.HibernateStrategy", "it is written hibernateStrategy"},
+	{"VirtualMachine", `{runStrategy: Always, template: {}, StartStrategy: restore}`, "spec.StartStrategy", "it is written startStrategy"},
+	{"VirtualMachine", `{runStrategy: Always, template: {}, hibernateStrategy: {timeoutSeconds: 500}}`, "spec.hibernateStrategy.timeoutSeconds", "it is written warningTimeoutSeconds"},
 	{"VirtualMachine", `{runStrategy: Always, template: {}, updateVolumesStrategy: Never}`, "spec.updateVolumesStrategy", "Unsupported value"},
 	{"VirtualMachine", `{runStrategy: Always, template: {}, dataVolumeTemplates: [{spec: {source: {blank: {}, upload: {}}}}]}`, "spec.dataVolumeTemplates[0].spec.source", "at most one source"},
 
@@ -151,6 +154,8 @@ var refusals = []struct{ kind, spec, field, message string }{
 
 	{"KubeVirt", `{configuration: {hypervisors: [{name: kvm}, {name: kvm}]}}`, "spec.configuration.hypervisors", "at most 1 item"},
 	{"KubeVirt", `{configuration: {hypervisorConfiguration: {name: "` + strings.Repeat("x", 64) + `"}}}`, "spec.configuration.hypervisorConfiguration.name", "Too long"},
+	{"KubeVirt", `{configuration: {defaultHibernateConfig: {HibernateStrategy: {mode: save}}}}`, "spec.configuration.defaultHibernateConfig.HibernateStrategy", "it is written hibernateStrategy"},
+	{"KubeVirt", `{configuration: {defaultHibernateConfig: {StartStrategy: restore}}}`, "spec.configuration.defaultHibernateConfig.StartStrategy", "it is written startStrategy"},
 	{"KubeVirt", `{configuration: {vmRolloutStrategy: Later}}`, "spec.configuration.vmRolloutStrategy", "Unsupported value"},
 	{"KubeVirt", `{configuration: {developerConfiguration: {memoryOvercommit: 9}}}`, "spec.configuration.developerConfiguration.memoryOvercommit", "greater than or equal to 10"},
 }

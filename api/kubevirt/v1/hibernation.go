@@ -15,6 +15,10 @@ type HibernateStrategy struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	WarningTimeoutSeconds *int32 `json:"warningTimeoutSeconds,omitempty"`
+	// Not a field: warningTimeoutSeconds is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written warningTimeoutSeconds"
+	TimeoutSecondsMisspelt *int32 `json:"timeoutSeconds,omitempty"`
 	// Name of the PersistentVolumeClaim that the memory is saved to. If unset, a claim is made:
 	// one that the VM keeps where hibernateStrategy is set, else one for each hibernation, which
 	// is deleted after the resume.
@@ -39,7 +43,20 @@ type HibernateDefaults struct {
 	// How VMs that don't say start after a hibernation: Restore resumes from the saved memory.
 	// +optional
 	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
+	// Not a field: hibernateStrategy is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written hibernateStrategy"
+	HibernateStrategyMisspelt *NoField `json:"HibernateStrategy,omitempty"`
+	// Not a field: startStrategy is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written startStrategy"
+	StartStrategyMisspelt *string `json:"StartStrategy,omitempty"`
 }
+
+// NoField is of what people write in place of a field, and would be dropped without a word if it were not
+// declared. A rule refuses it, and names the field.
+// +kubebuilder:pruning:PreserveUnknownFields
+type NoField struct{}
 
 // HibernateStrategyDefaults says how VMs hibernate that leave it open. It has no claim, as two
 // VMs never save to the same one.
@@ -51,6 +68,10 @@ type HibernateStrategyDefaults struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	WarningTimeoutSeconds *int32 `json:"warningTimeoutSeconds,omitempty"`
+	// Not a field: warningTimeoutSeconds is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written warningTimeoutSeconds"
+	TimeoutSecondsMisspelt *int32 `json:"timeoutSeconds,omitempty"`
 	// Storage class of claims that are made. Defaults to the cluster's default class.
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`

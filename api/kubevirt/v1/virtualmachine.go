@@ -53,10 +53,18 @@ type VirtualMachineSpec struct {
 	// taken from the cluster's defaultHibernateConfig.
 	// +optional
 	HibernateStrategy *HibernateStrategy `json:"hibernateStrategy,omitempty"`
+	// Not a field: hibernateStrategy is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written hibernateStrategy"
+	HibernateStrategyMisspelt *NoField `json:"HibernateStrategy,omitempty"`
 	// How a start treats the memory saved by a hibernation: Restore resumes from it, Boot
 	// discards it. If unset, the cluster's default applies.
 	// +optional
 	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
+	// Not a field: startStrategy is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written startStrategy"
+	StartStrategyMisspelt *string `json:"StartStrategy,omitempty"`
 	// The instance type that CPU, memory and what belongs to them come from. Fields it sets
 	// can't be set in the template.
 	// +optional

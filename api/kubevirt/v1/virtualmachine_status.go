@@ -49,6 +49,10 @@ type VirtualMachineStatus struct {
 	// The hibernation that was requested last. Unset once the VM runs again.
 	// +optional
 	HibernationStatus *HibernationStatus `json:"hibernationStatus,omitempty"`
+	// Not a field: hibernationStatus is.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it is written hibernationStatus"
+	HibernationStatusMisspelt *NoField `json:"HibernationStatus,omitempty"`
 	// How far a resume from hibernation is.
 	// +optional
 	ResumeStatus *ResumeStatus `json:"resumeStatus,omitempty"`
