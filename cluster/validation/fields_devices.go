@@ -3,6 +3,7 @@ package validation
 func deviceFields() []Field {
 	const hostDevice = "devices of nodes can't be given to VMs yet: leave it out"
 	const queues = "virtio devices have one queue: leave it out"
+	const otherBinding = "use masquerade on the pod network; on a network of Multus bridge, and a NetworkAttachmentDefinition whose plug-in makes an ordinary interface, such as bridge"
 	const threads = "disks have no threads of their own yet: leave it out"
 	const pciAddress = "PCI addresses are given by vmlet, and stay: leave it out"
 	const tag = "devices are not tagged in the guest's metadata yet: leave it out"
@@ -32,12 +33,12 @@ func deviceFields() []Field {
 		{"domain.devices.interfaces[].model", Supported, onlyQEMU, ""},
 		{"domain.devices.interfaces[].masquerade", Supported, allVMMs, ""},
 		{"domain.devices.interfaces[].bridge", Supported, allVMMs, "the guest can't be saved; its ports are not limited"},
-		{"domain.devices.interfaces[].sriov", Refused, "", "SR-IOV is not supported yet: use masquerade on the pod network, bridge on others"},
-		{"domain.devices.interfaces[].passtBinding", Refused, "", "passt is not supported yet: use masquerade on the pod network, bridge on others"},
-		{"domain.devices.interfaces[].binding", Refused, "", "network binding plug-ins are not supported: use masquerade on the pod network, bridge on others"},
-		{"domain.devices.interfaces[].slirp", Refused, "", "slirp is not supported, as in KubeVirt since 1.3: use masquerade on the pod network, bridge on others"},
-		{"domain.devices.interfaces[].macvtap", Refused, "", "macvtap is not supported, as in KubeVirt since 1.3: use masquerade on the pod network, bridge on others"},
-		{"domain.devices.interfaces[].passt", Refused, "", "passt is not supported, as in KubeVirt since 1.3: use masquerade on the pod network, bridge on others"},
+		{"domain.devices.interfaces[].sriov", Refused, "", "SR-IOV is not supported yet: " + otherBinding},
+		{"domain.devices.interfaces[].passtBinding", Refused, "", "passt is not supported yet: " + otherBinding},
+		{"domain.devices.interfaces[].binding", Refused, "", "network binding plug-ins are not supported: " + otherBinding},
+		{"domain.devices.interfaces[].slirp", Refused, "", "slirp is not supported, as in KubeVirt since 1.3: " + otherBinding},
+		{"domain.devices.interfaces[].macvtap", Refused, "", "macvtap is not supported, as in KubeVirt since 1.3: " + otherBinding},
+		{"domain.devices.interfaces[].passt", Refused, "", "passt is not supported, as in KubeVirt since 1.3: " + otherBinding},
 		{"domain.devices.interfaces[].ports[].name", Supported, allVMMs, ""},
 		{"domain.devices.interfaces[].ports[].protocol", Supported, allVMMs, ""},
 		{"domain.devices.interfaces[].ports[].port", Supported, allVMMs, ""},

@@ -73,13 +73,18 @@ func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 // a TPM and launch security would be among it: they are refused in any case.
 func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
 	const bridge = "a guest whose bridge is on the pod network can't be saved, as its address goes with its pod: use masquerade, or hibernateStrategy.mode: SuspendToDisk"
+	const ofMultus = "a guest whose bridge is on its pod's default network can't be saved, as its address goes with its pod: take multus.default from the network, or use hibernateStrategy.mode: SuspendToDisk"
 	interfaces := at.Child("domain", "devices", "interfaces")
 	bridged := r.Configuration.DefaultInterface == "bridge"
 	for i := range s.Domain.Devices.Interfaces {
 		nic := &s.Domain.Devices.Interfaces[i]
 		unbound := nic.Masquerade == nil && nic.Bridge == nil
 		if onPodNetwork(s, nic.Name) && (nic.Bridge != nil || unbound && bridged) {
-			faults = append(faults, field.Forbidden(interfaces.Index(i).Child("bridge"), bridge))
+			detail := bridge
+			if slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == nic.Name && n.Multus != nil }) {
+				detail = ofMultus // which masquerade is refused on
+			}
+			faults = append(faults, field.Forbidden(interfaces.Index(i).Child("bridge"), detail))
 		}
 	}
 	attached := s.Domain.Devices.AutoattachPodInterface

@@ -577,6 +577,33 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestBindingAdvice: what the refusal of a way to connect an interface advises is not refused in turn, on
+// any network, and by nothing that is saved.
+func TestBindingAdvice(t *testing.T) {
+	for _, network := range []string{"pod: {}", "multus: {networkName: a}", "multus: {networkName: a, default: true}"} {
+		with := func(binding string) string {
+			return "{domain: {devices: {interfaces: [{name: a, " + binding + "}]}}, networks: [{name: a, " + network + "}]}"
+		}
+		advised, advice := "bridge: {}", "on a network of Multus bridge"
+		if network == "pod: {}" {
+			advised, advice = "masquerade: {}", "masquerade on the pod network"
+		}
+		for _, refused := range []string{"sriov: {}", "passtBinding: {}", "binding: {name: x}", "slirp: {}", "macvtap: {}", "passt: {}"} {
+			name, _, _ := strings.Cut(refused, ":")
+			faults, _ := Instance(instance(t, with(refused)), nil, request())
+			compare(t, network, faults, []string{"spec.domain.devices.interfaces[0]." + name + " " + advice})
+		}
+		faults, _ := Instance(instance(t, with(advised)), nil, request())
+		compare(t, network, faults, nil)
+	}
+	vm := machine(t, "{runStrategy: Hibernate, template: {spec: {domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a, default: true}}]}}}")
+	faults, _ := Machine(vm, nil, request())
+	compare(t, "saved", faults, []string{"spec.template.spec.domain.devices.interfaces[0].bridge take multus.default from the network"})
+	vm.Spec.Template.Spec.Networks[0].Multus.Default = false
+	faults, _ = Machine(vm, nil, request())
+	compare(t, "saved, as advised", faults, nil)
+}
+
 func TestPlanOfAnnotations(t *testing.T) {
 	r := request()
 	r.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
