@@ -11,9 +11,32 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// TestEnvironment: a user's shell names another cluster to no program of this one.
+func TestEnvironment(t *testing.T) {
+	for _, name := range []string{"KUBECONFIG", "KUBERC", "KUBERNETES_SERVICE_HOST"} {
+		t.Setenv(name, "another cluster's")
+	}
+	t.Setenv("OTHER", "kept")
+	got := environment()
+	for _, e := range got {
+		if strings.HasPrefix(e, "KUBE") {
+			t.Errorf("the programs have %s", e)
+		}
+	}
+	if !slices.Contains(got, "OTHER=kept") {
+		t.Error("the programs have nothing of the environment")
+	}
+	c := &Cluster{broken: t.Context()}
+	out, err := c.run(t.Context(), nil, "env")
+	if err != nil || strings.Contains(out, "another cluster") {
+		t.Errorf("a program that is run has %q (%v)", out, err)
+	}
+}
 
 func TestLacksCRI(t *testing.T) {
 	const head = "TYPE                            ID           PLATFORMS      STATUS\n" +

@@ -59,7 +59,7 @@ func startInit(program, log string, onEnd func(name, how string)) (*initProcess,
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: namespaces, Setpgid: true,
 	}
-	n.cmd.Dir, n.cmd.Stderr = "/", file
+	n.cmd.Env, n.cmd.Dir, n.cmd.Stderr = environment(), "/", file
 	if n.in, err = n.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (c *Cluster) Forward(ctx context.Context, p Pod, port int) (address string,
 		"--namespace="+p.Namespace, "--address="+c.NodeAddress())...)
 	cmd := exec.CommandContext(ctx, c.programs["nsenter"], c.enter(kubectl...)...)
 	var complaints strings.Builder
-	cmd.Stderr, cmd.WaitDelay = &complaints, grace
+	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(), &complaints, grace
 	// nsenter has a child in the node's PID namespace, which is to end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

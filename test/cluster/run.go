@@ -9,9 +9,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
+
+// environment is this process's without what Kubernetes' programs read, by which they would take a user's cluster,
+// or his habits, for theirs: KUBECONFIG, which some prefer to their flags, KUBERC, KUBERNETES_SERVICE_HOST.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "KUBE") })
+}
 
 // run runs a program of the machine's and returns what it printed. It doesn't
 // wait for a cluster that has broken.
@@ -21,7 +28,7 @@ func (c *Cluster) run(ctx context.Context, in io.Reader, program string, args ..
 	defer context.AfterFunc(c.broken, func() { cancel(context.Cause(c.broken)) })()
 	cmd := exec.CommandContext(ctx, program, args...)
 	var out, complaints bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &complaints
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environment(), in, &out, &complaints
 	// What it has started may hold on to its output.
 	cmd.WaitDelay = grace
 	err := cmd.Run()
