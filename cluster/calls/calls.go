@@ -109,7 +109,7 @@ func (c *Calls[R]) Run(ctx context.Context) error {
 	c.mu.Unlock()
 	<-ctx.Done()
 	c.mu.Lock()
-	c.turns = turns.Turns{} // begin sees that ctx has ended, too
+	c.turns = turns.Turns{} // from now on begin finds none whose turn it is
 	c.mu.Unlock()
 	c.running.Wait()
 	return nil
@@ -167,7 +167,7 @@ func (c *Calls[R]) forget(now time.Time) {
 
 // begin begins the calls whose turn it is; c.mu is held.
 func (c *Calls[R]) begin() {
-	if c.ctx == nil || c.ctx.Err() != nil {
+	if c.ctx == nil {
 		return
 	}
 	for turn := c.turns.Next(); turn != nil; turn = c.turns.Next() {
