@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,8 +10,12 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
@@ -316,6 +321,37 @@ func TestEvents(t *testing.T) {
 		"Normal SuccessfulDelete", "Normal ShuttingDown", "Normal Stopped", "Normal Deleted"}
 	if !slices.Equal(w.events, want) {
 		t.Errorf("events %v, want %v", w.events, want)
+	}
+}
+
+// TestRemovesThatVeryPod: another pod that has got the name meanwhile is not deleted.
+func TestRemovesThatVeryPod(t *testing.T) {
+	w := newWorld(t)
+	p := &pod{Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "virt-launcher-web", UID: "first"}, Spec: corev1.PodSpec{NodeName: "node-a"},
+	}}
+	other := p.DeepCopy()
+	other.UID = "second"
+	w.must(w.server.Create(t.Context(), other))
+	var asked *types.UID
+	r := w.controller()
+	r.Client = interceptor.NewClient(w.server, interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if all := new(client.DeleteOptions).ApplyOptions(opts); all.Preconditions != nil {
+				asked = all.Preconditions.UID
+			}
+			return apierrors.NewConflict(corev1.Resource("pods"), o.GetName(), errors.New("another UID"))
+		},
+	})
+	round := &round{Reconciler: r, o: new(observed)}
+	if err := round.remove(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if asked == nil || *asked != "first" {
+		t.Errorf("deleted is what has the UID %v, want that of the pod", asked)
+	}
+	if !p.gone || p.UID != "first" {
+		t.Errorf("gone: %v, UID %s; want that the pod is gone", p.gone, p.UID)
 	}
 }
 
