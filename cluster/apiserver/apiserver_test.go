@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -31,9 +32,18 @@ func TestCacheIsOfOwnNamespaces(t *testing.T) {
 	if _, is := o.DefaultNamespaces["config"]; !is || len(o.DefaultNamespaces) != 1 {
 		t.Errorf("KubeVirt objects of %v are cached, want of namespace config alone", o.DefaultNamespaces)
 	}
+	if len(o.ByObject) != 1 {
+		t.Errorf("%d kinds are cached of their own namespaces, want Secrets alone", len(o.ByObject))
+	}
 	for kind, cached := range o.ByObject {
+		if _, is := kind.(*corev1.Secret); !is {
+			t.Errorf("%T is cached, want Secrets", kind)
+		}
 		if _, is := cached.Namespaces["own"]; !is || len(cached.Namespaces) != 1 {
 			t.Errorf("%T: those of %v are cached, want of namespace own alone", kind, cached.Namespaces)
+		}
+		if selector := cached.Namespaces["own"].FieldSelector; selector == nil || selector.Empty() {
+			t.Errorf("%T: all of namespace own are cached, want one by its name", kind)
 		}
 	}
 }

@@ -164,14 +164,18 @@ func TestLeanDataVolumeKeeps(t *testing.T) {
 // TestLeanKubeVirt: the object that counts is whole; of another namespace's its name and status are kept.
 func TestLeanKubeVirt(t *testing.T) {
 	object := func(namespace string) *kubevirtv1.KubeVirt {
-		kv := &kubevirtv1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubevirt", UID: "uid", Annotations: map[string]string{"note": "a"}}}
+		kv := &kubevirtv1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubevirt", UID: "uid"}}
+		kv.Annotations, kv.Labels, kv.Finalizers = map[string]string{"note": "a"}, map[string]string{"app": "a"}, []string{"example.org/a"}
+		kv.OwnerReferences = []metav1.OwnerReference{{Name: "a"}}
 		kv.Spec.Infra, kv.Status.Phase = &kubevirtv1.ComponentConfig{}, "Deployed"
 		return kv
 	}
 	other := object("team")
-	other.Annotations, other.Spec = nil, kubevirtv1.KubeVirtSpec{}
+	other.Annotations, other.Labels, other.Finalizers, other.OwnerReferences, other.Spec = nil, nil, nil, nil, kubevirtv1.KubeVirtSpec{}
 	for _, want := range []*kubevirtv1.KubeVirt{object("config"), other} {
-		if kept, err := leanKubeVirt("config")(object(want.Namespace)); err != nil || !reflect.DeepEqual(kept, want) {
+		whole := object(want.Namespace)
+		whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+		if kept, err := leanKubeVirt("config")(whole); err != nil || !reflect.DeepEqual(kept, want) {
 			t.Errorf("of namespace %s is kept %+v, want %+v; %v", want.Namespace, kept, want, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
@@ -69,14 +70,14 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// strangers connect without end.
+// strangers connect for as long as they are let in, up to a bound by which it is seen that nothing stops them.
 type strangers struct {
 	came   atomic.Int64
 	closed atomic.Bool
 }
 
 func (s *strangers) Accept() (net.Conn, error) {
-	if s.closed.Load() {
+	if s.closed.Load() || s.came.Load() >= 10*maxConnections {
 		return nil, net.ErrClosed
 	}
 	s.came.Add(1)
@@ -91,7 +92,8 @@ func (s *strangers) Close() error {
 
 func (*strangers) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStrangersConnect: strangers who connect take little of the import's memory.
+// TestStrangersConnect: strangers who connect take little of the import's memory, and make room for others when they
+// say nothing.
 func TestStrangersConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(strangers)
@@ -99,6 +101,11 @@ func TestStrangersConnect(t *testing.T) {
 		synctest.Wait()
 		if came := l.came.Load(); came != maxConnections {
 			t.Errorf("%d connections were accepted, want %d", came, maxConnections)
+		}
+		time.Sleep(time.Minute / 4)
+		synctest.Wait()
+		if came := l.came.Load(); came != 2*maxConnections {
+			t.Errorf("%d connections were accepted after 15 s, want %d", came, 2*maxConnections)
 		}
 		s.Close()
 	})
