@@ -626,6 +626,9 @@ func TestPlanOfAnnotations(t *testing.T) {
 	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error { return errors.New("the specification is too long") }
 	faults, _ = Instance(instance(t, "{}"), nil, r)
 	compare(t, "another error", faults, []string{"spec the specification is too long"})
+	if faults[0].ErrorBody() != "Invalid value: the specification is too long" {
+		t.Errorf("it quotes a value that nobody wrote: %s", faults[0].ErrorBody())
+	}
 	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
 		t.Error("asked about an instance with faults")
 		return nil
