@@ -143,6 +143,9 @@ func freezeCgroup(name string, frozen bool) error {
 			return becomes(filepath.Join(h.path, name, freezer.state), freezer.is)
 		}
 	}
+	if !frozen {
+		return nil // nothing can have been
+	}
 	return errors.New("no freezer of cgroups is mounted: a node can't be frozen")
 }
 

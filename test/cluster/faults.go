@@ -74,6 +74,9 @@ func (n *Node) addresses(peers Peers) []string {
 
 func (n *Node) nft(ctx context.Context, rules string) error {
 	c := n.cluster
+	if _, err := n.running(); err != nil {
+		return err
+	}
 	_, err := c.run(ctx, strings.NewReader(rules), c.programs["nsenter"], n.enter(c.programs["nft"], "-f", "-")...)
 	return err
 }
@@ -143,11 +146,18 @@ func (n *Node) Freeze() error {
 	if err := n.further("frozen"); err != nil {
 		return err
 	}
-	return freezeCgroup(n.cgroup(), true)
+	return n.setFrozen(true)
 }
 
 // Thaw has it go on.
-func (n *Node) Thaw() error { return freezeCgroup(n.cgroup(), false) }
+func (n *Node) Thaw() error { return n.setFrozen(false) }
+
+func (n *Node) setFrozen(frozen bool) error {
+	if _, err := n.running(); err != nil {
+		return err
+	}
+	return freezeCgroup(n.cgroup(), frozen)
+}
 
 // Cordon has no new pods come to a node.
 func (n *Node) Cordon(ctx context.Context) error { return n.administer(ctx, "cordon") }
