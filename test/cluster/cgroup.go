@@ -171,6 +171,7 @@ func removeCgroup(name string) error {
 	if err != nil {
 		return err
 	}
+	thawNodes(all, name)
 	ctx, cancel := suites.Patience(context.Background(), patience)
 	defer cancel()
 	for _, h := range all {
@@ -190,14 +191,16 @@ func removeCgroup(name string) error {
 	return nil
 }
 
-// writeThere writes to a file that may not be there.
-func writeThere(file, text string) error {
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
-	if err != nil {
-		return err
+// thawNodes has frozen nodes of a cluster go on: what is frozen in one hierarchy ends in none.
+func thawNodes(all []hierarchy, name string) {
+	for _, h := range all {
+		for file, thaw := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
+			nodes, _ := filepath.Glob(filepath.Join(h.path, name, "node-*", file)) // the pattern is right
+			for _, node := range nodes {
+				_ = os.WriteFile(node, []byte(thaw), 0) // what is then not removed is told
+			}
+		}
 	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
 }
 
 // removeTree kills what is in a cgroup and those below it, and removes those
@@ -215,10 +218,6 @@ func removeTree(root string) error {
 	})
 	if err != nil {
 		return err
-	}
-	for _, dir := range dirs { // what is frozen does not end; not every hierarchy can freeze
-		_ = writeThere(filepath.Join(dir, "freezer.state"), "THAWED")
-		_ = writeThere(filepath.Join(dir, "cgroup.freeze"), "0")
 	}
 	slices.Reverse(dirs) // children first
 	for _, dir := range dirs {

@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -215,5 +217,36 @@ func TestWrites(t *testing.T) {
 	others, err := c.Writes(func(w Write) bool { return w.UserAgent == "vmlet/1" })
 	if err != nil || len(others) != 1 || others[0].Subresource != "status" || others[0].Time.Nanosecond() != 678901000 {
 		t.Errorf("by vmlet: %v, %v", others, err)
+	}
+}
+
+// TestFrozenNodeIsRemoved: what is left of a killed owner's cluster goes, a node that was frozen, too.
+func TestFrozenNodeIsRemoved(t *testing.T) {
+	if err := Unfit(); err != nil {
+		t.Skip(err)
+	}
+	name := prefix + filepath.Base(t.TempDir()) + fmt.Sprint(os.Getpid())
+	node := filepath.Join(name, "node-2")
+	var all []*exec.Cmd
+	for _, cgroup := range []string{name, node} {
+		process := exec.Command("sleep", "1d")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, process)
+		if err := enterCgroup(cgroup, process.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := freezeCgroup(node, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeCgroup(name); err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range all {
+		if err := process.Wait(); err == nil || err.Error() != "signal: killed" {
+			t.Errorf("a process of a removed cgroup ended with %v, want it killed", err)
+		}
 	}
 }
