@@ -31,8 +31,12 @@ type Suspender interface {
 	RefuseSuspend(s *specv1.VirtualMachineSpec) error
 }
 
-// RefuseSuspend says why a VM's guest can't suspend itself to disk; nil: its VMM lets it.
+// RefuseSuspend says why a VM's guest can't suspend itself to disk; nil: its VMM lets it, and no other
+// VM has one of its disks.
 func RefuseSuspend(v VMM, s *specv1.VirtualMachineSpec) error {
+	if err := refuseShared(s); err != nil {
+		return err
+	}
 	if suspender, is := v.(Suspender); is {
 		return suspender.RefuseSuspend(s)
 	}

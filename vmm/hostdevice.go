@@ -19,13 +19,21 @@ func RefuseSave(v VMM, s *specv1.VirtualMachineSpec) error {
 	if len(s.GetHostDevices()) > 0 {
 		return errors.New("hostDevices: the state of devices of the host can't be saved: stop the VM instead")
 	}
-	for i, d := range s.GetDisks() {
-		if d.GetShareable() {
-			return fmt.Errorf("disks[%d].shareable: other VMs may write to disk %s while this one is saved, and its memory would be of what was there before: stop the VM instead", i, d.GetName())
-		}
+	if err := refuseShared(s); err != nil {
+		return err
 	}
 	if r, refuses := v.(SaveRefuser); refuses {
 		return r.RefuseSave(s)
+	}
+	return nil
+}
+
+// refuseShared refuses a VM with a disk that others write to while its memory is kept.
+func refuseShared(s *specv1.VirtualMachineSpec) error {
+	for i, d := range s.GetDisks() {
+		if d.GetShareable() {
+			return fmt.Errorf("disks[%d].shareable: other VMs may write to disk %s meanwhile, and this one's memory would be of what was there before: stop the VM instead", i, d.GetName())
+		}
 	}
 	return nil
 }

@@ -45,7 +45,18 @@ func TestRefuseSave(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+	if err := vmm.RefuseSuspend(suspender{}, &specv1.VirtualMachineSpec{Disks: []*specv1.Disk{shared}}); err == nil || !strings.HasPrefix(err.Error(), "disks[0].shareable: ") {
+		t.Errorf("a guest with a shareable disk suspends itself to its own: %v", err)
+	}
+	if err := vmm.RefuseSuspend(suspender{}, new(specv1.VirtualMachineSpec)); err != nil {
+		t.Errorf("a guest without shareable disks: %v", err)
+	}
 }
+
+// suspender is a VMM that lets every guest suspend itself.
+type suspender struct{ vmm.VMM }
+
+func (suspender) RefuseSuspend(*specv1.VirtualMachineSpec) error { return nil }
 
 func TestRegistryRefuses(t *testing.T) {
 	for name, c := range map[string]struct {

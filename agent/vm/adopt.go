@@ -247,15 +247,15 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		a.matchSize(matching, m, monitor)
 		cancel()
 	}
-	ad.findDisks()
+	a.findDisks(m)
 	a.watch(m, l)
 }
 
 // findDisks looks for the disks of a VM that runs, or may.
-func (ad *adoption) findDisks() {
-	ctx, cancel := context.WithTimeout(ad.manager.ctx, statusPatience)
+func (a *Manager) findDisks(m *VM) {
+	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
 	defer cancel()
-	ad.m.findDisks(ctx, ad.m.Snapshot().GetStatus().GetEffectiveSpec())
+	m.findDisks(ctx, m.Snapshot().GetStatus().GetEffectiveSpec())
 }
 
 // catchUp fills in what a record does not say of a run that was started just

@@ -69,7 +69,7 @@ func (a *Manager) giveUp(m *VM, l *live, process place.ShimProcess, err error) {
 
 // lost notes a shim that is lost when the agent comes back.
 func (ad *adoption) lost(process place.ShimProcess, err error) {
-	ad.findDisks()
+	ad.manager.findDisks(ad.m)
 	ad.manager.lose(ad.m, process, err, ad.observe)
 }
 

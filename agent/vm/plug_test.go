@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -334,4 +335,34 @@ func TestResize(t *testing.T) {
 	if p := w.Proc("small"); p.Balloon != 256<<20 {
 		t.Errorf("the balloon was told %d", p.Balloon)
 	}
+}
+
+// TestDiskLetGoLater: a disk that the guest lets go after all is free for another VM.
+func TestDiskLetGoLater(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"web", "next"} {
+		s := vmtest.Spec(name)
+		s.Disks = []*specv1.Disk{{Name: "root", Path: disk}}
+		if _, err := a.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.mustStart(t, "web")
+	w.FailStep("detach", &shim.Error{Code: shim.CodeTimeout, Message: "the guest keeps it"})
+	vmtest.WantCode(t, "a guest that keeps it", first(a.Detach(t.Context(), "web", "root")), codes.DeadlineExceeded)
+	_, err := a.Manager.Start(t.Context(), "next", StartOptions{}, nil)
+	vmtest.WantCode(t, "another VM meanwhile", err, codes.FailedPrecondition)
+	sub := a.hub.Subscribe("web", history, history)
+	defer sub.Close()
+	w.Proc("web").Conns[0].Sends <- shim.Event{Note: []byte(`{"detached":"root"}`)}
+	for done := false; !done; {
+		<-sub.Ready()
+		done = slices.ContainsFunc(sub.Take(), func(i events.Item) bool { return i.Event.GetType() == "detached" })
+	}
+	a.mustStart(t, "next")
 }

@@ -191,6 +191,7 @@ func (w *watcher) replugged(note []byte) {
 		w.m.log.Error("a device has come or gone", "error", err)
 		return
 	}
+	w.manager.findDisks(w.m)
 	if d.Detached == "" {
 		w.m.Publish(&nodev1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
 		return
@@ -328,6 +329,7 @@ func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
 	if err := m.Change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
 		m.log.Error("keeping the record", "error", err)
 	}
+	a.findDisks(m)
 	monitor, _ := l.connected()
 	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
 	m.mu.Lock()

@@ -192,7 +192,11 @@ func mask(value, set, live any, keys []string, whole bool) error {
 			delete(in, key)
 		default:
 			set, _ = child(set, "f:"+key)
-			return mask(in[key], set, theirs, keys[1:], whole || replaced(set, theirs))
+			whole = whole || replaced(set, theirs)
+			if _, nested := theirs.(map[string]any); whole && nested && in[key] == nil {
+				in[key] = make(map[string]any) // all of it is theirs
+			}
+			return mask(in[key], set, theirs, keys[1:], whole)
 		}
 	case []any:
 		i, err := strconv.Atoi(key)

@@ -72,10 +72,10 @@ func (e *evictions) hibernate(ctx context.Context, pod *corev1.Pod, instance *ku
 func (e *evictions) unsaveable(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) string {
 	vm := e.machine(ctx, vmi)
 	c, err := e.config.Configuration(ctx)
-	if vm == nil || err != nil || c.Hibernation.ModeOf(vm.Spec.HibernateStrategy) != kubevirtv1.HibernateSave {
+	if vm == nil || err != nil {
 		return ""
 	}
-	return validation.Unsaveable(vmi, c)
+	return validation.Unsaveable(vmi, c.Hibernation.ModeOf(vm.Spec.HibernateStrategy), c)
 }
 
 // unsaved allows the eviction of a VM that is not saved before, with an event: one for each

@@ -68,6 +68,12 @@ func onBlock(change func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.V
 	}
 }
 
+// onShared has a disk that another VM may have.
+func onShared(v *kubevirtv1.VirtualMachineInstance) {
+	ofVM(v)
+	v.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "a", Shareable: new(true)}}
+}
+
 // onBridge has the VM's bridge on the pod network.
 func onBridge(v *kubevirtv1.VirtualMachineInstance) {
 	ofVM(v)
@@ -148,6 +154,7 @@ func TestEvacuations(t *testing.T) {
 		"a block disk, suspends":    {scene: scene{strategy: "Hibernate", clusterMode: "SuspendToDisk", instance: onBlock(ofVM)}, after: "node-1, asked 0s ago", say: "evacuation"},
 		"a block disk, being saved": {scene: scene{strategy: "Hibernate", instance: onBlock(saving(ofVM))}, after: "node-1, asked 0s ago, Queued", say: "evacuation"},
 		"a block disk, no settings": {scene: scene{strategy: "Hibernate", noConfig: true, instance: onBlock(ofVM)}, after: "node-1, asked 0s ago", say: "evacuation"},
+		"a shareable disk":          {scene: scene{strategy: "Hibernate", clusterMode: "SuspendToDisk", instance: onShared}, allow: true, after: unsaved, say: "shareable disk"},
 		"on a bridge":               {scene: scene{cluster: "Hibernate", instance: onBridge}, allow: true, after: unsaved, say: "use masquerade"},
 		"a guest that never ran":    {scene: scene{strategy: "Hibernate", instance: ofVM, pod: pending}, allow: true},
 		"None, being saved":         {scene: scene{strategy: "None", instance: saving(ofVM)}, after: "asked 0s ago, Queued", say: "VMI team/web is being hibernated"},

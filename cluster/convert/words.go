@@ -22,8 +22,9 @@ var (
 	// specField finds paths into a specification: words with a '.' or an index, and a single
 	// one where a line begins with it. A word behind a '/' is a file's.
 	specField = regexp.MustCompile(`(?m)(?:^|[\s("';,])([a-z][A-Za-z]*(?:\[\d+\]|\.[a-z][A-Za-z]*)+)|^([a-z][A-Za-z]*):`)
-	// nodeName is how a node names the VM of a pod.
-	nodeName = regexp.MustCompile(`\bvm [a-z0-9-]+/virt-launcher-[a-z0-9-]+(: )?`)
+	// nodeName is how a node names the VM of a pod, and otherName one that the sentence calls another's.
+	nodeName  = regexp.MustCompile(`\bvm [a-z0-9-]+/virt-launcher-[a-z0-9-]+(: )?`)
+	otherName = regexp.MustCompile(`(with disk "[^"]*" of )vm [a-z0-9-]+/virt-launcher-([a-z0-9-]+)-[0-9a-f]{10}\b`)
 	// nodeAdvice is for whoever works on the node: a command, or a flag of vmlet's, in parentheses.
 	nodeAdvice = regexp.MustCompile(` \((?:(?:vmlet|fuser|lsblk|ss) [^()]*|[^()]*--[a-z][^()]*)\)`)
 	// podPath is a file or a device that an instance's pod has for it.
@@ -42,7 +43,8 @@ func advice() *strings.Replacer {
 // the place of the specification's, and its claims, images and Secrets in that of the pod's files. The user
 // has seen neither.
 func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	said := nodeName.ReplaceAllStringFunc(message, func(found string) string {
+	said := otherName.ReplaceAllString(message, "${1}VM $2")
+	said = nodeName.ReplaceAllStringFunc(said, func(found string) string {
 		if strings.HasSuffix(found, ": ") {
 			return ""
 		}

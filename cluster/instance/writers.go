@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -90,7 +91,11 @@ func (u claimUser) name() string {
 	case u.instance != nil:
 		return "VM " + u.instance.Name
 	case claimuse.Fills(u.pod):
-		return "pod " + u.pod.Name + ", which imports or copies a disk"
+		text := "pod " + u.pod.Name + ", which imports or copies a disk"
+		if owner := metav1.GetControllerOf(u.pod); owner != nil {
+			text += " for VM " + owner.Name + " (its status says how far that is)"
+		}
+		return text
 	}
 	return "pod " + u.pod.Name + " of VM " + instanceOf(u.pod)
 }

@@ -56,13 +56,10 @@ func (h *hibernation) asleep() bool {
 // mode is how the VM hibernates.
 func mode(o observed) string { return o.cluster.Hibernation.ModeOf(o.vm.Spec.HibernateStrategy) }
 
-// unsaveable says why an instance's memory can't be saved, and what to do; empty: it can, as far as
+// unsaveable says why an instance's guest can't hibernate, and what to do; empty: it can, as far as
 // is known, or need not.
 func (o observed) unsaveable(instance *kubevirtv1.VirtualMachineInstance) string {
-	if mode(o) != kubevirtv1.HibernateSave {
-		return ""
-	}
-	return validation.Unsaveable(instance, o.cluster)
+	return validation.Unsaveable(instance, mode(o), o.cluster)
 }
 
 // warningTimeout is after how long a hibernation is told of that has not ended; 0: never.

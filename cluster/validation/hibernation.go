@@ -63,15 +63,21 @@ func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 	if s.StorageClassName != nil && *s.StorageClassName != "" {
 		faults = append(faults, subdomainName(*s.StorageClassName, path.Child("storageClassName"))...)
 	}
-	if mode == kubevirtv1.HibernateSave && (hibernates || vm.Spec.HibernateStrategy != nil) {
-		faults = append(faults, r.unsaveable(template, at.Child("template", "spec"))...)
+	if hibernates || vm.Spec.HibernateStrategy != nil {
+		faults = append(faults, r.unsaveable(template, mode, at.Child("template", "spec"))...)
 	}
 	return faults
 }
 
-// unsaveable names what keeps a guest from being saved, of what vmlet can run. Devices of the node,
-// a TPM and launch security would be among it: they are refused in any case.
-func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+// unsaveable names what keeps a guest from hibernating in a mode, of what vmlet can run; a mode that is empty
+// is none. Devices of the node, a TPM and launch security would be among it: they are refused in any case.
+func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, mode string, at *field.Path) (faults field.ErrorList) {
+	if mode != "" {
+		faults = shared(s, at.Child("domain", "devices", "disks"))
+	}
+	if mode != kubevirtv1.HibernateSave {
+		return faults
+	}
 	const bridge = "a guest whose bridge is on the pod network can't be saved, as its address goes with its pod: use masquerade, or hibernateStrategy.mode: SuspendToDisk"
 	const ofMultus = "a guest whose bridge is on its pod's default network can't be saved, as its address goes with its pod: take multus.default from the network, or use hibernateStrategy.mode: SuspendToDisk"
 	interfaces := at.Child("domain", "devices", "interfaces")
@@ -91,12 +97,6 @@ func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 	if len(s.Domain.Devices.Interfaces) == 0 && bridged && (attached == nil || *attached) {
 		faults = append(faults, field.Required(interfaces, bridge+"; the cluster's default is bridge"))
 	}
-	for i, d := range s.Domain.Devices.Disks {
-		if d.Shareable != nil && *d.Shareable {
-			faults = append(faults, field.Forbidden(at.Child("domain", "devices", "disks").Index(i).Child("shareable"),
-				"a guest with a shareable disk can't be saved, as other VMs write to the disk meanwhile: stop the VM instead"))
-		}
-	}
 	if f := s.Domain.Features; f != nil && f.HypervPassthrough != nil && (f.HypervPassthrough.Enabled == nil || *f.HypervPassthrough.Enabled) {
 		faults = append(faults, field.Forbidden(at.Child("domain", "features", "hypervPassthrough"),
 			"a guest with all that its node has of Hyper-V can't be saved: name the parts of features.hyperv that it needs, or use hibernateStrategy.mode: SuspendToDisk"))
@@ -104,10 +104,22 @@ func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 	return faults
 }
 
-// Unsaveable says why the guest of an instance can't be saved, and what to do; empty: it can, as far as
-// is known.
-func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) string {
-	faults := Request{Configuration: c}.unsaveable(&vmi.Spec, field.NewPath("spec"))
+// shared names the disks that other VMs have, too: a guest that went on would have in its memory what they have
+// changed since, whoever keeps that memory.
+func shared(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+	for i, d := range s.Domain.Devices.Disks {
+		if d.Shareable != nil && *d.Shareable {
+			faults = append(faults, field.Forbidden(at.Index(i).Child("shareable"),
+				"a guest with a shareable disk can't hibernate, as other VMs write to the disk meanwhile: stop the VM instead"))
+		}
+	}
+	return faults
+}
+
+// Unsaveable says why the guest of an instance can't hibernate in a mode, and what to do; empty: it can, as far
+// as is known, or the mode is none.
+func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, mode string, c configuration.Configuration) string {
+	faults := Request{Configuration: c}.unsaveable(&vmi.Spec, mode, field.NewPath("spec"))
 	if len(faults) > 0 {
 		return faults[0].Detail
 	}

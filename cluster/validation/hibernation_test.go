@@ -65,6 +65,8 @@ func TestUnsaveable(t *testing.T) {
 		{"runStrategy: Hibernate", passthrough, "", []string{at + "features.hypervPassthrough hyperv"}},
 		{"runStrategy: Always", passthrough, "", nil},
 		{"runStrategy: Hibernate", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
+		{"runStrategy: Hibernate, hibernateStrategy: {mode: SuspendToDisk}", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
+		{"runStrategy: Always, hibernateStrategy: {mode: SuspendToDisk}", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
 		{"runStrategy: Always", shared, "", nil},
 	} {
 		r := request()
@@ -92,7 +94,7 @@ func TestVMMsRefuseNoMore(t *testing.T) {
 			continue
 		}
 		refused++
-		if faults := request().unsaveable(&vmi.Spec, field.NewPath("spec")); len(faults) == 0 {
+		if faults := request().unsaveable(&vmi.Spec, kubevirtv1.HibernateSave, field.NewPath("spec")); len(faults) == 0 {
 			t.Errorf("%s refuses to save what admission does not: %v", v.Name(), refuser.RefuseSave(s))
 		}
 	}

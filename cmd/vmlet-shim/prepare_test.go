@@ -188,7 +188,7 @@ func TestPodDiskFaults(t *testing.T) {
 		p.prepared(`{"disks":[{"name":"data"},{"name":"app"}]}`,
 			launch.Disk{Name: "data", Overlay: &launch.Overlay{Base: "/nonesuch/disk.img"}},
 			launch.Disk{Name: "app", Files: &launch.Files{Folder: "/nonesuch", Label: "cfgdata"}})
-		p.wantExit(exitFailed, "volume data: there is no /nonesuch/disk.img", "volume app: open /nonesuch")
+		p.wantExit(exitFailed, "volume data: it has no disk.img", "volume app: open /nonesuch")
 	})
 	t.Run("no JSON", func(t *testing.T) {
 		p := newPreparedPod(newPodScene(t))
