@@ -113,7 +113,7 @@ func (b *builder) diskDevice(index int, d *specv1.Disk, node string) {
 		o["bootindex"] = d.GetBootOrder()
 	}
 	if d.GetShareable() {
-		o["share-rw"] = "on" // QEMU's locks let others write then
+		o["share-rw"] = true // QEMU's locks let others write then
 	}
 	maps.Copy(o, onErrors(d.GetErrorPolicy()))
 	if d.GetType() != spec.DiskTypeCDROM {
