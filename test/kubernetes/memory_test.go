@@ -48,7 +48,8 @@ func (d *deployment) testMemory(t *testing.T) {
 func (d *deployment) charged(t *testing.T, uid string) uint64 {
 	t.Helper()
 	// The kubelet's driver is cgroupfs: a pod's cgroup has its UID in its name.
-	out, err := d.InNode(d.ctx, "find", "/sys/fs/cgroup", "-type", "d", "-name", "pod"+uid, "-prune")
+	// Others' cgroups may go while they are listed, of which find makes an error.
+	out, err := d.InNode(d.ctx, "find", "/sys/fs/cgroup", "-ignore_readdir_race", "-type", "d", "-name", "pod"+uid, "-prune")
 	must(t, err)
 	for _, cgroup := range strings.Fields(out) {
 		for _, file := range []string{"memory.usage_in_bytes", "memory.current"} {
