@@ -319,7 +319,7 @@ func TestAssetsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestDeviceNumbers: a value that is no list of devices is told, and writes no line into a file of modprobe's.
+// TestDeviceNumbers: a value that is no list of devices is refused, and writes no line into a file of modprobe's.
 func TestDeviceNumbers(t *testing.T) {
 	c, o := embedded(t), read(t, "plain.yaml")
 	for value, good := range map[string]bool{

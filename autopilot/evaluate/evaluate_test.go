@@ -9,7 +9,7 @@ import (
 	"github.com/vmlet/vmlet/autopilot/facts"
 )
 
-// TestAnnotations: each rule that fits nothing is told, with what there is of its kind.
+// TestAnnotations: the fault of a rule that fits nothing lists what there is of its kind.
 func TestAnnotations(t *testing.T) {
 	c, err := catalog.Embedded()
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	SupportAttachment = "hotplug-disk"
 )
 
-// support reads resources of containers beside the guest's. What no pod could have is told.
+// support reads resources of containers beside the guest's, and reports those that no pod could have.
 func (c *Configuration) support(all []kubevirtv1.SupportContainerResources, faults *[]Ignored) {
 	for _, s := range all {
 		field := fmt.Sprintf("configuration.supportContainerResources[%.40s]", s.Type)
