@@ -1,0 +1,10 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/vmlet/vmlet/test/suites"
+)
+
+func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
