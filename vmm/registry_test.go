@@ -21,6 +21,7 @@ func TestRegistry(t *testing.T) {
 	if got := r.Names(); !slices.Equal(got, []string{"b", "a"}) {
 		t.Errorf("names %q, want b and a", got)
 	}
+	clear(r.All())
 	if p, known := r.Get("a"); !known || p.Name() != "a" {
 		t.Errorf("a is %v, %t", p, known)
 	}

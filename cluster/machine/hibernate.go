@@ -455,7 +455,7 @@ func saveRetry(failures int32) time.Duration {
 func (r *ruling) warn() {
 	h := &r.hibernation
 	s, limit := h.status, warningTimeout(r.observed)
-	if s == nil || h.asleep() || s.FirstStartTimestamp == nil || limit <= 0 {
+	if s == nil || s.FirstStartTimestamp == nil || limit <= 0 {
 		return
 	}
 	if at := s.FirstStartTimestamp.Add(limit); r.now.Before(at) {

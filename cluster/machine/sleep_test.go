@@ -593,18 +593,31 @@ func TestFailuresTimeOut(t *testing.T) {
 	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
 	told := 0
 	for ; s.now.Before(noon.Add(20 * time.Minute)); s.now = s.now.Add(10 * time.Second) {
-		for range 2 { // an attempt begins, and fails
+		for _, attempt := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} { // it begins, and fails
 			for _, reason := range eventReasons(decide(s.observed)) {
 				if reason == "HibernationTimeout" {
 					told++
 				}
 			}
 			s.step()
-			s.says(metav1.ConditionFalse, "SaveFailed")
+			s.says(attempt, "SaveFailed")
 		}
 		if late := s.now.Sub(noon) >= 500*time.Second; late != (told == 1) {
 			t.Fatalf("after %v %d events tell of the time", s.now.Sub(noon), told)
 		}
+	}
+}
+
+// TestNoWarning: nothing is said of the time where no limit is set.
+func TestNoWarning(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	s.cluster.Hibernation.WarningTimeoutSeconds = 0
+	for range 5 {
+		if events := eventReasons(decide(s.observed)); slices.Contains(events, "HibernationTimeout") {
+			t.Errorf("events %q", events)
+		}
+		s.step()
+		s.now = s.now.Add(time.Hour)
 	}
 }
 
