@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/node"
@@ -28,18 +31,43 @@ func (silentVMM) Info(context.Context) (vmm.Info, error) {
 	return vmm.Info{}, errors.New("it does not answer")
 }
 
-// serveCapabilities serves the CapabilitiesService of a machine whose KVM works
-// and whose VMM doesn't answer.
+// tellingVMM and tellingKVM say something to every question.
+type tellingVMM struct{ *vmtest.VMM }
+
+func (tellingVMM) Info(context.Context) (vmm.Info, error) {
+	return vmm.Info{Name: "qemu", Version: "10.0.2", Capabilities: &capabilitiesv1.VmmCapabilities{
+		MachineTypes: []*capabilitiesv1.MachineType{{Name: "pc-q35-10.0", Alias: "q35"}},
+		Accelerators: []*capabilitiesv1.AcceleratorCapabilities{{
+			Hypervisor: "kvm", Accelerator: "kvm", Usable: true, CpuModels: []*capabilitiesv1.CpuModel{{Name: "Skylake-Client", Usable: true}},
+			CpuFeatures: []string{"aes"}, HostCpuModel: &capabilitiesv1.HostCpuModel{Name: "Haswell"},
+		}},
+	}}, nil
+}
+
+type tellingKVM struct{ vmtest.KVM }
+
+func (tellingKVM) Discover(_ context.Context, into *capabilitiesv1.HypervisorCapabilities) []*capabilitiesv1.UnknownFact {
+	into.HypervFeatures, into.Tsc = []string{"vpindex"}, &capabilitiesv1.TscInfo{FrequencyHz: 24}
+	return nil
+}
+
+// serveCapabilities serves the CapabilitiesService of a machine whose KVM works and tells no
+// more, and whose VMM doesn't answer.
 func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.CapabilitiesServiceClient {
 	t.Helper()
-	known, err := hypervisor.New(vmtest.KVM{}, emulation.Emulation{})
+	return serveMachine(t, stateDir, vmtest.KVM{}, silentVMM{&vmtest.VMM{W: vmtest.New(t)}})
+}
+
+func serveMachine(t *testing.T, stateDir string, kvm hypervisor.Hypervisor, program vmm.Program) capabilitiesv1.CapabilitiesServiceClient {
+	t.Helper()
+	known, err := hypervisor.New(kvm, emulation.Emulation{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	none := t.TempDir()
 	n, err := node.New(capabilities.Sources{
 		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Node: "made-up", Hypervisors: known,
-		VMMs: []vmm.Program{silentVMM{&vmtest.VMM{W: vmtest.New(t)}}}, Log: slog.New(slog.DiscardHandler),
+		VMMs: []vmm.Program{program}, Log: slog.New(slog.DiscardHandler),
 	}, stateDir)
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +117,28 @@ func TestCapabilitiesService(t *testing.T) {
 		if q.got != q.want {
 			t.Errorf("%s: %v, not %v", q.question, q.got, q.want)
 		}
+	}
+}
+
+// TestCapabilitiesAnswered: each question has its own answer.
+func TestCapabilitiesAnswered(t *testing.T) {
+	c, ctx := serveMachine(t, t.TempDir(), tellingKVM{}, tellingVMM{&vmtest.VMM{W: vmtest.New(t)}}), t.Context()
+	hyperv, err1 := c.GetHypervFeatures(ctx, &capabilitiesv1.GetHypervFeaturesRequest{})
+	tsc, err2 := c.GetNodeTscInfo(ctx, &capabilitiesv1.GetNodeTscInfoRequest{})
+	types, err3 := c.GetSupportedMachineTypes(ctx, &capabilitiesv1.GetSupportedMachineTypesRequest{})
+	models, err4 := c.GetSupportedCpuModels(ctx, &capabilitiesv1.GetSupportedCpuModelsRequest{})
+	features, err5 := c.GetSupportedCpuFeatures(ctx, &capabilitiesv1.GetSupportedCpuFeaturesRequest{})
+	host, err6 := c.GetHostCpuModelInfo(ctx, &capabilitiesv1.GetHostCpuModelInfoRequest{})
+	sev, err7 := c.GetNodeSevFeatures(ctx, &capabilitiesv1.GetNodeSevFeaturesRequest{})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{
+		strings.Join(hyperv.GetFeatures(), " "), fmt.Sprint(tsc.GetTsc().GetFrequencyHz()), types.GetMachineTypes()[0].GetName(),
+		models.GetModels()[0].GetName(), strings.Join(features.GetFeatures(), " "), host.GetModel().GetName(), fmt.Sprint(sev.GetFeatures().GetSev() != nil),
+	}
+	if want := []string{"vpindex", "24", "pc-q35-10.0", "Skylake-Client", "aes", "Haswell", "true"}; !slices.Equal(got, want) {
+		t.Errorf("answers %q, want %q", got, want)
 	}
 }
 

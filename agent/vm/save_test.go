@@ -130,6 +130,23 @@ func TestSaveLosesConnection(t *testing.T) {
 	}
 }
 
+// TestSavedPaused: the shim says that the guest stood still, or its agent knew.
+func TestSavedPaused(t *testing.T) {
+	for _, shimSays := range []bool{true, false} {
+		w, a := withRunning(t)
+		w.Hooks["save"] = func() { w.Proc("web").Paused = shimSays }
+		if !shimSays {
+			if _, err := a.Pause(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, result, err := a.Save(t.Context(), "web", place.SaveOptions{Directory: filepath.Join(t.TempDir(), "image")}, nil)
+		if err != nil || !result.GetPaused() {
+			t.Errorf("the shim says so: %t: %v, %v", shimSays, result, err)
+		}
+	}
+}
+
 // TestSaveFailsAndGuestStands is a guest that could not be continued.
 func TestSaveFailsAndGuestStands(t *testing.T) {
 	w, a := withRunning(t)
