@@ -44,7 +44,7 @@ test:
 	$(GO) test -race -vet=off -count=1 -v -timeout $(TIMEOUT) ./test/virtualmachines -run 'TestVirtualMachines/$(PART)$$'
 	@echo "vmlet: $(PART) passed"
 else
-test: ## every check and every test; PART=hibernate: a part of the cluster's; VMLET_EVERYTHING=1: all versions and hypervisors
+test: ## every check and every test; PART=hibernate: a part of the cluster's; TIMES=FILE: what each package takes; VMLET_EVERYTHING=1: all versions and hypervisors
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
@@ -59,11 +59,15 @@ VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirn
 # -vet=off: lint has vetted all of it, and here all that it depends on would be, once more.
 TIMEOUT ?= $(if $(VMLET_EVERYTHING),4h,70m)
 
+# A file that gets a line of each package: what its tests took.
+TIMES ?=
+TESTED = $(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) $(if $(TIMES),-exec '$(CURDIR)/test/timed $(abspath $(TIMES))')
+
 .PHONY: test-vms test-rest
 test-vms:
-	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 3 $(VMS)
+	$(TESTED) -p 3 $(VMS)
 test-rest:
-	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(TESTED) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
 check: ## build, vet, and test what changed and what imports it, without VMs; BASE=COMMIT: since then
 	$(GO) build ./...
@@ -81,7 +85,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/check test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/check test/timed test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## what is made from proto/, api/ and autopilot/catalog/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate

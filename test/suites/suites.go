@@ -21,6 +21,9 @@ import (
 // lock of the one that started it.
 const alone = "VMLET_TESTS_ALONE"
 
+// waited names a file for the seconds that a suite waited for others: test/timed reads it.
+const waited = "VMLET_WAITED"
+
 // Alone runs a package's tests while no other package that calls it runs any, and returns
 // the code to exit with.
 func Alone(m *testing.M) int {
@@ -41,6 +44,12 @@ func Alone(m *testing.M) int {
 		return 1
 	}
 	defer unlock()
+	if file := os.Getenv(waited); file != "" {
+		if err := os.WriteFile(file, fmt.Append(nil, time.Since(began).Seconds()), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	if err := os.Setenv(alone, "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
