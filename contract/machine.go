@@ -41,6 +41,8 @@ const (
 	AnnotationImportProgress = "vmlet.io/import-progress"
 	AnnotationImportRestarts = "vmlet.io/import-restarts"
 	AnnotationImportMessage  = "vmlet.io/import-message"
+	// AnnotationImportNext is when the next pod is made after one that failed, by RFC 3339.
+	AnnotationImportNext = "vmlet.io/import-next"
 )
 
 // Phases of an import, by the words of CDI's DataVolumes.

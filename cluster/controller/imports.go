@@ -25,7 +25,7 @@ import (
 func setUpImports(ctx context.Context, m manager.Manager, o Options, now settings.Settings, live client.Reader, making *claimuse.Locks) error {
 	asked := calls.New[float64](calls.Options{Now: time.Now})
 	return errors.Join(m.Add(manager.RunnableFunc(asked.Run)), (&importers.Reconciler{
-		Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(), Calls: asked, Making: making,
+		Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(), Calls: asked, Now: time.Now, Making: making,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
 			c, err := now.Configuration(ctx)
 			if err != nil {

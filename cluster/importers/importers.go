@@ -54,6 +54,8 @@ type Reconciler struct {
 	Progress func(ctx context.Context, pod *corev1.Pod) float64
 	// Calls are those by which pods are asked.
 	Calls Calls
+	// Now is the time.
+	Now func() time.Time
 	// Making are the claims of pods that are being made, also of VMs'.
 	Making *claimuse.Locks
 }
@@ -171,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // observe reads what Decide goes by.
 func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (imports.Observed, error) {
-	o := imports.Observed{Percent: -1}
+	o := imports.Observed{Percent: -1, Now: r.Now()}
 	var pods corev1.PodList
 	if err := from.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter}); err != nil {
 		return o, err

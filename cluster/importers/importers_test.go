@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -50,6 +51,7 @@ type world struct {
 	// asked are the pods that were asked for their progress, by calls.
 	asked []string
 	calls Calls
+	now   time.Time
 }
 
 // atOnce are calls that end before anybody asks again.
@@ -82,7 +84,7 @@ func newWorld(t *testing.T, source *kubevirtv1.DataVolumeContent, more ...client
 	vm.Spec.DataVolumeTemplates = []kubevirtv1.DataVolumeTemplateSpec{template}
 	claim := imports.Claim(vm, &template, *metav1.NewControllerRef(vm, schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachine"}), imports.Origin{})
 	claim.UID = "claim-uid"
-	w := &world{t: t, calls: atOnce{}, events: events.NewFakeRecorder(100)}
+	w := &world{t: t, now: time.Unix(0, 0), calls: atOnce{}, events: events.NewFakeRecorder(100)}
 	w.server = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(more, vm, claim)...).Build()
 	return w
 }
@@ -108,7 +110,7 @@ func (w *world) reconciler() *Reconciler {
 		},
 	})
 	return &Reconciler{
-		Client: c, Live: c, Events: w.events, Making: new(claimuse.Locks),
+		Client: c, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Making: new(claimuse.Locks),
 		Progress: func(_ context.Context, p *corev1.Pod) float64 { w.asked = append(w.asked, p.Name); return 42 },
 		Calls:    w.calls,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
@@ -354,6 +356,75 @@ func TestMadeAlone(t *testing.T) {
 		}
 		r.Pod = bare
 		step(1, "nobody has it")
+	}
+}
+
+// TestSourceIsFreeBetweenAttempts: when a copy fails, or its pod does not start, the pod goes, and for a while none is made:
+// a VM of the source may start then, and the copy goes on when that has ended.
+func TestSourceIsFreeBetweenAttempts(t *testing.T) {
+	golden := new(corev1.PersistentVolumeClaim)
+	golden.Namespace, golden.Name = "ns", "golden"
+	fails := func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodFailed
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerImporter, ContainerID: "containerd://1",
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no room", FinishedAt: metav1.Unix(1, 0)}}}}
+	}
+	for name, c := range map[string]struct {
+		ends  func(*corev1.Pod)
+		takes time.Duration
+		says  string
+	}{
+		"fails":      {fails, 0, "no room; the next attempt begins at "},
+		"never runs": {func(*corev1.Pod) {}, 10 * time.Minute, "has not started for 10m0s"},
+	} {
+		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy())
+		step := func(pods int, what string) time.Duration {
+			t.Helper()
+			result, err := w.step()
+			var all corev1.PodList
+			if err := errors.Join(err, w.server.List(t.Context(), &all, client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter})); err != nil {
+				t.Fatal(err)
+			}
+			if len(all.Items) != pods {
+				t.Errorf("%s: %s: %d importers, want %d", name, what, len(all.Items), pods)
+			}
+			for i := range all.Items {
+				p := &all.Items[i]
+				if p.CreationTimestamp.IsZero() {
+					p.CreationTimestamp = metav1.NewTime(w.now)
+				}
+				if err := w.server.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				c.ends(p)
+				if err := w.server.Status().Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return result.RequeueAfter
+		}
+		step(1, "it begins")
+		w.now = w.now.Add(c.takes)
+		step(0, "its pod has failed")
+		if got := w.claim().Annotations[contract.AnnotationImportMessage]; !strings.Contains(got, c.says) || !strings.Contains(got, "until then VMs may start with claim golden") {
+			t.Errorf("%s: the claim says %q", name, got)
+		}
+		pause := step(0, "it pauses")
+		if pause <= 0 {
+			t.Errorf("%s: nobody looks again after the pause", name)
+		}
+		vm := new(corev1.Pod)
+		vm.Namespace, vm.Name, vm.Labels = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}
+		vm.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "golden"}}}}
+		if err := w.server.Create(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(pause)
+		step(0, "a VM of the source has started")
+		if err := w.server.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+		step(1, "that has ended")
 	}
 }
 

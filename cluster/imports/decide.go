@@ -23,6 +23,13 @@ const (
 	// must have changed to be written: each is a write of the claim, and one of the VM.
 	askAgain     = 10 * time.Second
 	progressStep = 5
+	// firstPause is how long an import waits for its next pod after the first that failed, longestPause the most that it
+	// waits: each pause is twice as long as the one before. Meanwhile VMs may start with the claim that is copied.
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+	// startPatience is how long a pod may take to start that copies a claim, with whose source no VM that writes to it
+	// starts meanwhile. To add a node for it takes an autoscaler some minutes.
+	startPatience = 10 * time.Minute
 	// maxMessage bounds what is kept of what a pod says.
 	maxMessage = 800
 )
@@ -45,6 +52,7 @@ type Observed struct {
 	Writer string
 	// Percent is what the pod says of its progress; negative: it doesn't.
 	Percent float64
+	Now     time.Time
 }
 
 // Action is one write. Each is one of these types.
@@ -140,7 +148,13 @@ const (
 
 // begin makes the pod, or says what the import waits for.
 func (o *Observed) begin(d Decision, to State) Decision {
-	if to.From = describe(&o.Template.Spec); to.Phase != contract.ImportFailed {
+	was := to.From
+	if to.From = describe(&o.Template.Spec); to.From == was {
+		if d.Again = to.pause(o.Now); d.Again > 0 {
+			return d
+		}
+	}
+	if to.Next = ""; to.Phase != contract.ImportFailed {
 		to.Phase, to.Message = contract.ImportPending, ""
 	}
 	wait := func(phase, message string) Decision {
@@ -208,6 +222,7 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 	if c != nil {
 		to.Restarts = base + int(c.RestartCount)
 	}
+	to.Next = ""
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
 		if c != nil && c.State.Terminated != nil && c.State.Terminated.Message == contract.ImportedPrefix+string(o.Claim.UID) {
@@ -218,11 +233,10 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 		}
 		return o.again(d, p, to, base, "the importer ended without saying that the claim is filled")
 	case corev1.PodFailed:
-		message := p.Status.Message
-		if c != nil && c.State.Terminated != nil && message == "" {
-			message = c.State.Terminated.Message
+		if c != nil && c.State.Terminated != nil && p.Status.Reason == "" {
+			return o.again(d, p, to, base, ended(c.State.Terminated))
 		}
-		return o.again(d, p, to, base, "the importer's pod failed: "+strings.TrimSpace(p.Status.Reason+" "+message))
+		return o.again(d, p, to, base, "the importer's pod failed: "+strings.TrimSpace(p.Status.Reason+" "+p.Status.Message))
 	}
 	to.Phase, to.Message = contract.ImportScheduled, scheduling(p)
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -231,6 +245,13 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 				to.Phase, to.Message = contract.ImportFailed, w.Reason+": "+w.Message
 			}
 		}
+	}
+	if o.copies() && (c == nil || c.State.Running == nil && c.State.Terminated == nil) {
+		left := p.CreationTimestamp.Add(startPatience).Sub(o.Now)
+		if left <= 0 {
+			return o.again(d, p, to, base, fmt.Sprintf("the importer's pod has not started for %v: %s", startPatience, to.Message))
+		}
+		d.Again = left
 	}
 	switch {
 	case c == nil:
@@ -247,10 +268,23 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 	return d
 }
 
-// again has another pod follow one that can't go on.
+// copies: the claim is filled from another one.
+func (o *Observed) copies() bool {
+	return o.Template.Spec.Source != nil && o.Template.Spec.Source.PVC != nil
+}
+
+// again has another pod follow one that can't go on, after a pause.
 func (o *Observed) again(d Decision, p *corev1.Pod, to State, base int, why string) Decision {
-	to.Phase, to.Progress, to.Message = contract.ImportFailed, "", clip(why, maxMessage)
 	to.Restarts = max(to.Restarts, base) + 1
+	pause := longestPause
+	if doubled := to.Restarts - 1; doubled < 8 { // more is longer, and shifts it out of sight
+		pause = min(firstPause<<doubled, longestPause)
+	}
+	to.Next = o.Now.Add(pause).UTC().Format(time.RFC3339)
+	to.Phase, to.Progress, to.Message = contract.ImportFailed, "", clip(strings.TrimSpace(why), maxMessage)+"; the next attempt begins at "+to.Next
+	if o.copies() {
+		to.Message += ", and until then VMs may start with claim " + o.Template.Spec.Source.PVC.Name
+	}
 	d.record(*o, to, "", "")
 	d.delete(p)
 	return d

@@ -262,6 +262,16 @@ func TestDecide(t *testing.T) {
 		return func(o *Observed) { o.Claim.Annotations["vmlet.io/import-"+key] = value }
 	}
 	golden := func(o *Observed) { o.From = new(corev1.PersistentVolumeClaim) }
+	at := func(seconds int64) func(*Observed) { return func(o *Observed) { o.Now = time.Unix(seconds, 0) } }
+	next := noted("next", "1970-01-01T00:01:00Z")
+	noNode := func(p *corev1.Pod, c *corev1.ContainerStatus) {
+		p.CreationTimestamp, p.Status.ContainerStatuses = now, nil
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes"}}
+	}
+	restarted := func(n string) func(*corev1.Pod, *corev1.ContainerStatus) {
+		return func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Annotations[contract.AnnotationImportRestarts] = n }
+	}
+	born := func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.CreationTimestamp = now }
 	for name, c := range map[string]struct {
 		o    Observed
 		want string
@@ -299,21 +309,41 @@ func TestDecide(t *testing.T) {
 		"done":                {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "phase=Succeeded,progress=100%,ImportSucceeded"},
 		"done, and noted":     {scene(t, web, "Succeeded", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "delete:pod"},
 		"never a second time": {scene(t, web, "Succeeded"), ""},
-		"wrong words":         {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, "imported other"))), "message=the importer ended without saying that the claim is filled,phase=Failed,restarts=1, delete:pod"},
-		"evicted": {scene(t, web, "ImportInProgress", fills(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {
+		"wrong words": {scene(t, web, "ImportInProgress", at(0), fills(phase(corev1.PodSucceeded), ended(0, "imported other"))),
+			"message=the importer ended without saying that the claim is filled; the next attempt begins at 1970-01-01T00:00:10Z,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
+		"evicted": {scene(t, web, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {
 			p.Status.Reason, p.Status.Message = "Evicted", "disk pressure"
-		})), "message=the importer's pod failed: Evicted disk pressure,phase=Failed,restarts=1, delete:pod"},
-		"begins again":          {scene(t, web, "Failed", noted("restarts", "1"), noted("message", "Evicted")), "create(1)"},
-		"leaving pod":           {scene(t, web, "Failed", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.DeletionTimestamp = &now })), ""},
-		"another source":        {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template.Spec.Source.HTTP.URL = "http://h/e" }), "message=the template has changed: the import begins again,phase=Pending, delete:pod"},
-		"another's pod":         {scene(t, web, "Pending", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Name, p.OwnerReferences = "x", nil })), "delete:pod phase=ImportScheduled,ImportStarted create(0)"},
-		"VM gone":               {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM, o.Template = nil, nil }), "delete:pod"},
-		"VM going":              {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM.DeletionTimestamp = &now }), "delete:pod"},
-		"claim going":           {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Claim.DeletionTimestamp = &now }), "delete:pod"},
-		"claim gone":            {Observed{Pods: scene(t, web, "", fills()).Pods}, "delete:pod"},
-		"template gone":         {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template = nil }), "delete:pod"},
-		"cloned, no volume yet": {scene(t, copied, "PendingPopulation"), ""},
-		"cloned":                {scene(t, copied, "PendingPopulation", bound), "phase=Succeeded,ImportSucceeded"},
+		})), "message=the importer's pod failed: Evicted disk pressure; the next attempt begins at 1970-01-01T00:00:10Z,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
+		"a copy failed": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), ended(1, "no room\n"))),
+			"message=no room; the next attempt begins at 1970-01-01T00:00:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
+		"a copy failed for the third time": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), ended(1, "no room"), restarted("2"))),
+			"message=no room; the next attempt begins at 1970-01-01T00:00:40Z, and until then VMs may start with claim golden,next=1970-01-01T00:00:40Z,phase=Failed,restarts=3, delete:pod"},
+		"a copy failed for the hundredth time": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), ended(1, "no room"), restarted("99"))),
+			"message=no room; the next attempt begins at 1970-01-01T00:05:00Z, and until then VMs may start with claim golden,next=1970-01-01T00:05:00Z,phase=Failed,restarts=100, delete:pod"},
+		"pauses":                          {scene(t, copied, "Failed", golden, next, at(20)), "again 40s"},
+		"has paused":                      {scene(t, copied, "Failed", golden, next, at(60)), "create(0)"},
+		"pauses, and the source is used":  {scene(t, copied, "Failed", golden, next, at(60), func(o *Observed) { o.User = "virt-launcher-a" }), "message=claim golden is used by pod virt-launcher-a and can't be copied meanwhile: stop it,next=,phase=Pending, again 15s"},
+		"pauses, by a clock that was put": {scene(t, copied, "Failed", golden, next, at(-300)), "create(0)"},
+		"pauses, with another source":     {scene(t, copied, "Failed", golden, next, at(20), func(o *Observed) { o.Template.Spec.Source.PVC.Name = "silver" }), "create(0)"},
+		"next one is there":               {scene(t, copied, "Failed", golden, next, at(60), fills(running)), "next=,phase=ImportInProgress, again 10s"},
+		"a copy has no node":              {scene(t, copied, "ImportScheduled", at(0), fills(noNode)), "message=the importer's pod has no node yet: 0/3 nodes, again 10m0s"},
+		"a copy has no node for long": {scene(t, copied, "ImportScheduled", at(600), fills(noNode)),
+			"message=the importer's pod has not started for 10m0s: the importer's pod has no node yet: 0/3 nodes; the next attempt begins at 1970-01-01T00:10:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:10:10Z,phase=Failed,restarts=1, delete:pod"},
+		"a copy's image can't be pulled for long": {scene(t, copied, "Failed", at(600), fills(born, waiting("ErrImagePull", "not found"))),
+			"message=the importer's pod has not started for 10m0s: ErrImagePull: not found; the next attempt begins at 1970-01-01T00:10:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:10:10Z,restarts=1, delete:pod"},
+		"a copy takes long":      {scene(t, copied, "ImportInProgress", at(6000), fills(born, running)), "again 10s"},
+		"a download has no node": {scene(t, web, "ImportScheduled", at(6000), fills(noNode)), "message=the importer's pod has no node yet: 0/3 nodes,"},
+		"begins again":           {scene(t, web, "Failed", noted("restarts", "1"), noted("message", "Evicted")), "create(1)"},
+		"leaving pod":            {scene(t, web, "Failed", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.DeletionTimestamp = &now })), ""},
+		"another source":         {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template.Spec.Source.HTTP.URL = "http://h/e" }), "message=the template has changed: the import begins again,phase=Pending, delete:pod"},
+		"another's pod":          {scene(t, web, "Pending", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Name, p.OwnerReferences = "x", nil })), "delete:pod phase=ImportScheduled,ImportStarted create(0)"},
+		"VM gone":                {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM, o.Template = nil, nil }), "delete:pod"},
+		"VM going":               {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM.DeletionTimestamp = &now }), "delete:pod"},
+		"claim going":            {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Claim.DeletionTimestamp = &now }), "delete:pod"},
+		"claim gone":             {Observed{Pods: scene(t, web, "", fills()).Pods}, "delete:pod"},
+		"template gone":          {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template = nil }), "delete:pod"},
+		"cloned, no volume yet":  {scene(t, copied, "PendingPopulation"), ""},
+		"cloned":                 {scene(t, copied, "PendingPopulation", bound), "phase=Succeeded,ImportSucceeded"},
 		"source taken away": {scene(t, web, "Pending", func(o *Observed) {
 			o.Template.Spec.Source, o.Template.Spec.Storage.DataSource = nil, &corev1.TypedLocalObjectReference{}
 		}), "message=the template has no source any more: name one, or delete the claim to have it made again,phase=Failed,vmlet.io/import=nothing, again 15s"},

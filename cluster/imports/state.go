@@ -2,6 +2,7 @@ package imports
 
 import (
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,10 +21,12 @@ type State struct {
 	Restarts int
 	// Message is what it waits for, or why it failed last.
 	Message string
+	// Next is when the next pod is made after one that failed, by RFC 3339; empty: now.
+	Next string
 }
 
-// maxText bounds what is read of an annotation.
-const maxText = 1024
+// maxText bounds what is read of an annotation: a message, and when the next attempt begins.
+const maxText = 1536
 
 // Read returns the state of a claim's import; nil: vmlet does not import it.
 func Read(claim *corev1.PersistentVolumeClaim) *State {
@@ -34,6 +37,7 @@ func Read(claim *corev1.PersistentVolumeClaim) *State {
 	s := &State{
 		From: clip(from, maxText), Phase: clip(claim.Annotations[contract.AnnotationImportPhase], 64),
 		Progress: clip(claim.Annotations[contract.AnnotationImportProgress], 16), Message: clip(claim.Annotations[contract.AnnotationImportMessage], maxText),
+		Next: clip(claim.Annotations[contract.AnnotationImportNext], 64),
 	}
 	s.Restarts, _ = strconv.Atoi(claim.Annotations[contract.AnnotationImportRestarts])
 	return s
@@ -66,5 +70,16 @@ func (s *State) annotations() map[string]string {
 	return map[string]string{
 		contract.AnnotationImport: s.From, contract.AnnotationImportPhase: s.Phase, contract.AnnotationImportProgress: s.Progress,
 		contract.AnnotationImportRestarts: restarts, contract.AnnotationImportMessage: s.Message,
+		contract.AnnotationImportNext: s.Next,
 	}
+}
+
+// pause is how long nobody makes a pod, as the last one failed a short while ago. A time that is further away than any pause
+// is of a clock that was put back since, and does not count.
+func (s *State) pause(now time.Time) time.Duration {
+	next, err := time.Parse(time.RFC3339, s.Next)
+	if left := next.Sub(now); err == nil && left <= longestPause {
+		return left
+	}
+	return 0
 }

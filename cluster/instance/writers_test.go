@@ -342,8 +342,10 @@ func TestClaimIsCopied(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads, unseen bool
 		waits         bool
+		ends          corev1.PodPhase
 	}{
-		"the VM writes":                        {waits: true},
+		"the VM writes":                        {waits: true, ends: corev1.PodSucceeded},
+		"the VM writes, and the copy fails":    {waits: true, ends: corev1.PodFailed},
 		"the VM writes, and the cache is late": {unseen: true, waits: true},
 		"the VM reads":                         {reads: true},
 	} {
@@ -376,7 +378,7 @@ func TestClaimIsCopied(t *testing.T) {
 			if got == nil || got.Reason != reasonClaimInUse || !strings.Contains(got.Message, "claim shared is in use by pod importer-copy") {
 				t.Errorf("condition %+v, want %s that names the pod", got, reasonClaimInUse)
 			}
-			p.Status.Phase = corev1.PodSucceeded
+			p.Status.Phase = c.ends
 			w.must(w.server.Status().Update(t.Context(), p))
 			if woken := r.ofUser(t.Context(), p); len(woken) != 1 {
 				t.Errorf("the end of the copy wakes %v, want the VM that waits", woken)

@@ -111,6 +111,10 @@ func Importer(f Filling) *corev1.Pod {
 	if pod.Spec.PriorityClassName == "" {
 		pod.Spec.PriorityClassName = f.Input.Instance.Spec.PriorityClassName
 	}
+	if f.From != nil {
+		// One that waited for its next start would keep the VMs of the copied claim waiting, too.
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
 	f.place(&pod.Spec)
 	f.fill(&pod.Spec)
 	return pod
