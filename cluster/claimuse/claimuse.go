@@ -8,10 +8,12 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -53,15 +55,52 @@ func OfInstance(vmi *kubevirtv1.VirtualMachineInstance) (uses []Use) {
 // Fills says whether a pod fills a claim, maybe from another.
 func Fills(p *corev1.Pod) bool { return p.Labels[contract.LabelApp] == contract.LabelAppImporter }
 
-// OfPod are the uses of a pod that fills a claim, or else of a VM's, by what is known of it alone: its guest may write to
-// what it does not mount read-only.
-func OfPod(p *corev1.Pod) (uses []Use) {
+// OfPod are the uses of a pod: it may write to what it does not mount read-only, unless it is what the pod copies, or vmi says
+// how its guest uses the disk. vmi is the instance of a VM's pod; nil: it is gone, or the pod is no VM's.
+func OfPod(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) (uses []Use) {
+	var known []Use
+	if vmi != nil {
+		known = OfInstance(vmi)
+	}
 	for _, v := range p.Spec.Volumes {
-		if c := v.PersistentVolumeClaim; c != nil {
-			uses = append(uses, Use{Claim: c.ClaimName, Writes: !c.ReadOnly && !(Fills(p) && v.Name == launcher.VolumeSource)})
+		c := v.PersistentVolumeClaim
+		if c == nil {
+			continue
 		}
+		if at := slices.IndexFunc(known, func(u Use) bool { return u.Claim == c.ClaimName }); at >= 0 {
+			uses = append(uses, known[at])
+			continue
+		}
+		uses = append(uses, Use{Claim: c.ClaimName, Writes: !c.ReadOnly && !(Fills(p) && v.Name == launcher.VolumeSource)})
 	}
 	return uses
+}
+
+// Ended says whether a pod uses its claims no more. The finalizer of a VM's is taken from it then.
+func Ended(p *corev1.Pod) bool {
+	if p.Labels[contract.LabelApp] == contract.LabelAppLauncher {
+		return !slices.Contains(p.Finalizers, contract.FinalizerPod)
+	}
+	return podend.Pod(p)
+}
+
+// User is a pod whose use of a claim excludes another one; empty: there is none. instances are those of VMs' pods.
+func User(pods []corev1.Pod, instances []kubevirtv1.VirtualMachineInstance, use Use) string {
+	of := make(map[types.UID]*kubevirtv1.VirtualMachineInstance)
+	for i := range instances {
+		of[instances[i].UID] = &instances[i]
+	}
+	for i := range pods {
+		p := &pods[i]
+		var vmi *kubevirtv1.VirtualMachineInstance
+		if p.Labels[contract.LabelApp] == contract.LabelAppLauncher {
+			vmi = of[types.UID(p.Labels[contract.LabelCreatedBy])]
+		}
+		if !Ended(p) && slices.ContainsFunc(OfPod(p, vmi), use.Excludes) {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // writes: what the guest writes to the disk is on the claim.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -73,10 +74,65 @@ func TestOfPod(t *testing.T) {
 	for app, copies := range map[string]bool{contract.LabelAppLauncher: false, contract.LabelAppImporter: true} {
 		p.Labels = map[string]string{contract.LabelApp: app}
 		want := []Use{{Claim: "data", Writes: true}, {Claim: "base"}, {Claim: launcher.VolumeSource, Writes: !copies}}
-		if got := OfPod(p); !slices.Equal(got, want) {
+		if got := OfPod(p, nil); !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, want %+v", app, got, want)
 		}
 	}
+}
+
+// TestUser: whose use is excluded uses the claim, by its instance where that is known, until it has ended.
+func TestUser(t *testing.T) {
+	copies, fills := Use{Claim: "a"}, Use{Claim: "a", Writes: true}
+	const reads, writes = "uid-reads", "uid-writes"
+	instances := []kubevirtv1.VirtualMachineInstance{*reader(reads, true), *reader(writes, false)}
+	pod := func(app, uid string, change ...func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{}
+		p.Name, p.Finalizers = "p", []string{contract.FinalizerPod}
+		p.Labels = map[string]string{contract.LabelApp: app, contract.LabelCreatedBy: uid}
+		v := corev1.Volume{Name: "disk"}
+		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
+		p.Spec.Volumes = []corev1.Volume{v}
+		for _, f := range change {
+			f(&p)
+		}
+		return p
+	}
+	released := func(p *corev1.Pod) { p.Finalizers = nil }
+	succeeded := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
+	source := func(p *corev1.Pod) { p.Spec.Volumes[0].Name = launcher.VolumeSource }
+	other := func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "b" }
+	for _, c := range []struct {
+		name           string
+		p              corev1.Pod
+		copied, filled bool // may be, meanwhile
+	}{
+		{"a VM that writes", pod(contract.LabelAppLauncher, writes), false, false},
+		{"a VM that only reads", pod(contract.LabelAppLauncher, reads), true, false},
+		{"a VM whose instance is gone", pod(contract.LabelAppLauncher, "uid-gone"), false, false},
+		{"a VM that has ended", pod(contract.LabelAppLauncher, writes, released), true, true},
+		{"a VM that has ended by the kubelet's word alone", pod(contract.LabelAppLauncher, writes, succeeded), false, false},
+		{"another's pod that names a VM", pod("nginx", reads), false, false},
+		{"another's pod that has ended", pod("nginx", "", succeeded), true, true},
+		{"a pod that fills it", pod(contract.LabelAppImporter, ""), false, false},
+		{"a pod that copies it", pod(contract.LabelAppImporter, "", source), true, false},
+		{"a VM of another claim", pod(contract.LabelAppLauncher, writes, other), true, true},
+	} {
+		if got := User([]corev1.Pod{c.p}, instances, copies) == ""; got != c.copied {
+			t.Errorf("%s: it may be copied: %v, want %v", c.name, got, c.copied)
+		}
+		if got := User([]corev1.Pod{c.p}, instances, fills) == ""; got != c.filled {
+			t.Errorf("%s: it may be filled: %v, want %v", c.name, got, c.filled)
+		}
+	}
+}
+
+// reader is an instance with a disk on the claim "a".
+func reader(uid types.UID, readOnly bool) *kubevirtv1.VirtualMachineInstance {
+	vmi := new(kubevirtv1.VirtualMachineInstance)
+	vmi.UID = uid
+	vmi.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "disk", Disk: &kubevirtv1.DiskTarget{ReadOnly: readOnly}}}
+	vmi.Spec.Volumes = []kubevirtv1.Volume{{Name: "disk", DataVolume: &kubevirtv1.DataVolumeSource{Name: "a"}}}
+	return vmi
 }
 
 // TestLocks: pods that exclude each other are not made at the same time, others are.

@@ -220,12 +220,14 @@ func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *im
 	return r.users(ctx, from, o)
 }
 
-// users reads which pods may write to the claim, and to the one that is copied.
+// users reads which pods use the claim, and which may write to the one that is copied. Of the latter all are read, as the
+// cache has vmlet's alone.
 func (r *Reconciler) users(ctx context.Context, from client.Reader, o *imports.Observed) (err error) {
-	if o.Writer, err = writer(ctx, from, o.Claim); err != nil || o.From == nil {
+	namespace, ours := client.InNamespace(o.Claim.Namespace), client.HasLabels{contract.LabelApp}
+	if o.User, err = r.user(ctx, from, claimuse.Use{Claim: o.Claim.Name, Writes: true}, namespace, ours); err != nil || o.From == nil {
 		return err
 	}
-	o.User, err = r.user(ctx, o.From)
+	o.SourceUser, err = r.user(ctx, r.Live, claimuse.Use{Claim: o.From.Name}, namespace)
 	return err
 }
 
@@ -240,23 +242,18 @@ func (r *Reconciler) percent(claim types.NamespacedName, p *corev1.Pod) float64 
 	return answer.Result
 }
 
-// writer is a VM's pod that may write to a claim; empty: there is none.
-func writer(ctx context.Context, from client.Reader, claim *corev1.PersistentVolumeClaim) (string, error) {
+// user is a pod of those that are listed whose use of a claim excludes another one; empty: there is none. Of a pod whose
+// instance the cache does not have all disks count as written to.
+func (r *Reconciler) user(ctx context.Context, from client.Reader, use claimuse.Use, namespace client.InNamespace, of ...client.ListOption) (string, error) {
 	var pods corev1.PodList
-	if err := from.List(ctx, &pods, client.InNamespace(claim.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppLauncher}); err != nil {
+	if err := from.List(ctx, &pods, append(of, namespace)...); err != nil {
 		return "", err
 	}
-	return imports.User(pods.Items, claim.Name), nil
-}
-
-// user is a pod that may write to a claim; empty: there is none. All pods are read, as the cache has
-// VMs' alone.
-func (r *Reconciler) user(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
-	var pods corev1.PodList
-	if err := r.Live.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+	var instances kubevirtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &instances, namespace, client.UnsafeDisableDeepCopy); err != nil {
 		return "", err
 	}
-	return imports.User(pods.Items, claim.Name), nil
+	return claimuse.User(pods.Items, instances.Items, use), nil
 }
 
 // act carries out one action.
@@ -284,7 +281,7 @@ var errInUse = errors.New("a VM uses a claim")
 // createAlone makes the pod while no VM's is made with one of its claims, after a last look at who uses them: of two pods
 // the one that is made later sees the other.
 func (r *Reconciler) createAlone(ctx context.Context, o imports.Observed, p *corev1.Pod) error {
-	done, alone := r.Making.Begin(p.Namespace, claimuse.OfPod(p))
+	done, alone := r.Making.Begin(p.Namespace, claimuse.OfPod(p, nil))
 	if !alone {
 		return errInUse
 	}
@@ -292,7 +289,7 @@ func (r *Reconciler) createAlone(ctx context.Context, o imports.Observed, p *cor
 	if err := r.users(ctx, r.Live, &o); err != nil {
 		return err
 	}
-	if o.Writer != "" || o.User != "" {
+	if o.User != "" || o.SourceUser != "" {
 		return errInUse
 	}
 	return r.Client.Create(ctx, p)

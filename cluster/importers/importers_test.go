@@ -255,6 +255,24 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// launcherPod is a VM's, with a claim. Its instance has UID "uid-web".
+func launcherPod(claim string) *corev1.Pod {
+	p := new(corev1.Pod)
+	p.Namespace, p.Name, p.Finalizers = "ns", "virt-launcher-web", []string{contract.FinalizerPod}
+	p.Labels = map[string]string{contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: "uid-web"}
+	p.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	return p
+}
+
+// remove has a VM's pod be known to have ended, and gone.
+func (w *world) remove(p *corev1.Pod) {
+	w.t.Helper()
+	p.Finalizers = nil
+	if err := errors.Join(w.server.Update(w.t.Context(), p), w.server.Delete(w.t.Context(), p)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // containing gives a pod a container that was started, in a state.
 func containing(p *corev1.Pod, s corev1.ContainerState) *corev1.Pod {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://0123", State: s}}
@@ -271,19 +289,27 @@ func TestUsers(t *testing.T) {
 	}
 	golden := new(corev1.PersistentVolumeClaim)
 	golden.Namespace, golden.Name = "ns", "golden"
+	vmi := new(kubevirtv1.VirtualMachineInstance) // that of launcherPod
+	vmi.Namespace, vmi.Name, vmi.UID = "ns", "web", "uid-web"
+	vmi.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "disk", Disk: &kubevirtv1.DiskTarget{ReadOnly: true}}}
+	vmi.Spec.Volumes = []kubevirtv1.Volume{{Name: "disk", DataVolume: &kubevirtv1.DataVolumeSource{Name: "golden"}}}
+	strangers := launcherPod("golden")
+	strangers.Labels[contract.LabelCreatedBy] = "uid-db"
 	for name, c := range map[string]struct {
 		user *corev1.Pod
 		want string
 	}{
-		"runs":                   {pod("user", corev1.PodRunning, false), contract.ImportPending},
-		"begins":                 {pod("user", corev1.PodPending, false), contract.ImportPending},
-		"reads":                  {pod("user", corev1.PodRunning, true), contract.ImportScheduled},
-		"ended":                  {pod("user", corev1.PodSucceeded, false), contract.ImportScheduled},
-		"failed by others' word": {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), contract.ImportPending},
+		"runs":                       {pod("user", corev1.PodRunning, false), contract.ImportPending},
+		"begins":                     {pod("user", corev1.PodPending, false), contract.ImportPending},
+		"reads":                      {pod("user", corev1.PodRunning, true), contract.ImportScheduled},
+		"ended":                      {pod("user", corev1.PodSucceeded, false), contract.ImportScheduled},
+		"failed by others' word":     {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), contract.ImportPending},
+		"a VM that reads":            {launcherPod("golden"), contract.ImportScheduled},
+		"a VM of which nobody knows": {strangers, contract.ImportPending},
 		"lost sight of": {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			ExitCode: 137, Reason: "ContainerStatusUnknown"}}), contract.ImportPending},
 	} {
-		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy(), c.user)
+		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy(), vmi.DeepCopy(), c.user)
 		result, err := w.step()
 		if err != nil {
 			t.Fatal(err)
@@ -297,11 +323,9 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestWriter: a claim with which a VM runs is not filled, though it lost its mark, until that has ended.
-func TestWriter(t *testing.T) {
-	vm := containing(new(corev1.Pod), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
-	vm.Namespace, vm.Name, vm.Labels, vm.Status.Phase = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}, corev1.PodRunning
-	vm.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: root.Name}}}}
+// TestUsedClaim: a claim with which a VM runs is not filled, though it lost its mark, until that has ended.
+func TestUsedClaim(t *testing.T) {
+	vm := launcherPod(root.Name)
 	w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}}, vm)
 	result, err := w.step()
 	if err != nil {
@@ -310,12 +334,10 @@ func TestWriter(t *testing.T) {
 	if w.made > 0 || result.RequeueAfter == 0 {
 		t.Errorf("%d importers were made while a VM writes to the claim, and it is looked at again in %v", w.made, result.RequeueAfter)
 	}
-	if got := w.claim().Annotations[contract.AnnotationImportMessage]; !strings.Contains(got, "pod virt-launcher-web has the claim") {
+	if got := w.claim().Annotations[contract.AnnotationImportMessage]; !strings.Contains(got, "pod virt-launcher-web uses the claim") {
 		t.Errorf("the claim says %q", got)
 	}
-	if err := w.server.Delete(t.Context(), vm); err != nil {
-		t.Fatal(err)
-	}
+	w.remove(vm)
 	if _, err := w.step(); err != nil || w.made != 1 {
 		t.Errorf("when it has ended: %d importers were made, %v", w.made, err)
 	}
@@ -340,9 +362,7 @@ func TestMadeAlone(t *testing.T) {
 		step(0, "a VM is being started")
 		done()
 
-		vm := new(corev1.Pod)
-		vm.Namespace, vm.Name, vm.Labels = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}
-		vm.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		vm := launcherPod(claim)
 		bare := r.Pod
 		r.Pod = func(f launcher.Filling) (*corev1.Pod, error) {
 			if err := w.server.Create(t.Context(), vm); err != nil {
@@ -351,9 +371,7 @@ func TestMadeAlone(t *testing.T) {
 			return bare(f)
 		}
 		step(0, "a VM got its pod")
-		if err := w.server.Delete(t.Context(), vm); err != nil {
-			t.Fatal(err)
-		}
+		w.remove(vm)
 		r.Pod = bare
 		step(1, "nobody has it")
 	}
@@ -413,17 +431,13 @@ func TestSourceIsFreeBetweenAttempts(t *testing.T) {
 		if pause <= 0 {
 			t.Errorf("%s: nobody looks again after the pause", name)
 		}
-		vm := new(corev1.Pod)
-		vm.Namespace, vm.Name, vm.Labels = "ns", "virt-launcher-web", map[string]string{contract.LabelApp: contract.LabelAppLauncher}
-		vm.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "golden"}}}}
+		vm := launcherPod("golden")
 		if err := w.server.Create(t.Context(), vm); err != nil {
 			t.Fatal(err)
 		}
 		w.now = w.now.Add(pause)
 		step(0, "a VM of the source has started")
-		if err := w.server.Delete(t.Context(), vm); err != nil {
-			t.Fatal(err)
-		}
+		w.remove(vm)
 		step(1, "that has ended")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,7 +16,6 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
-	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch/location"
 )
@@ -41,7 +39,7 @@ type Origin struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Class is the claim's; nil: it is unknown.
 	Class *storagev1.StorageClass
-	// User is the pod that uses it; empty: none does.
+	// User is a pod that may write to it; empty: none does.
 	User string
 }
 
@@ -142,27 +140,6 @@ func (o Origin) clones(claim *corev1.PersistentVolumeClaim) bool {
 	class, size := claim.Spec.StorageClassName, claim.Spec.Resources.Requests.Storage()
 	capacity := o.Claim.Status.Capacity[corev1.ResourceStorage]
 	return (class == nil || *class == o.Class.Name) && mode(claim) == mode(o.Claim) && size.Cmp(capacity) >= 0
-}
-
-// User is a pod that may write to a claim; empty: there is none.
-func User(pods []corev1.Pod, claim string) string {
-	for i := range pods {
-		p := &pods[i]
-		if !podend.Pod(p) && writes(p, claim) {
-			return p.Name
-		}
-	}
-	return ""
-}
-
-// writes: a pod has a claim, and not for reading alone.
-func writes(p *corev1.Pod, claim string) bool {
-	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		if p.Labels[contract.LabelApp] == contract.LabelAppImporter && v.Name == launcher.VolumeSource {
-			return false
-		}
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim && !v.PersistentVolumeClaim.ReadOnly
-	})
 }
 
 func mode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {

@@ -45,11 +45,11 @@ type Observed struct {
 	Pods []corev1.Pod
 	// Class is the claim's; nil: it is unknown.
 	Class *storagev1.StorageClass
-	// From is the claim that is copied, nil: it is not there. User is the pod that uses it.
-	From *corev1.PersistentVolumeClaim
+	// User is a pod that uses the claim; empty: there is none.
 	User string
-	// Writer is a VM's pod that may write to the claim itself; empty: there is none.
-	Writer string
+	// From is the claim that is copied, nil: it is not there. SourceUser is a pod that may write to it.
+	From       *corev1.PersistentVolumeClaim
+	SourceUser string
 	// Percent is what the pod says of its progress; negative: it doesn't.
 	Percent float64
 	Now     time.Time
@@ -174,9 +174,9 @@ func (o *Observed) begin(d Decision, to State) Decision {
 	if o.Template.Spec.Source == nil {
 		return wait(contract.ImportFailed, "the template has no source any more: name one, or delete the claim to have it made again")
 	}
-	if o.Writer != "" {
-		return wait(contract.ImportPending, fmt.Sprintf("pod %s has the claim, and its VM may write to it: the import would destroy what is there. Stop that VM to have the claim filled, or annotate the claim %s: %q to have it left as it is",
-			o.Writer, contract.AnnotationImportPhase, contract.ImportSucceeded))
+	if o.User != "" {
+		return wait(contract.ImportPending, fmt.Sprintf("pod %s uses the claim, and the import would destroy what is there: stop its VM to have the claim filled, or annotate the claim %s: %q to have it left as it is",
+			o.User, contract.AnnotationImportPhase, contract.ImportSucceeded))
 	}
 	if source := o.Template.Spec.Source.PVC; source != nil {
 		switch {
@@ -184,8 +184,8 @@ func (o *Observed) begin(d Decision, to State) Decision {
 			return wait(contract.ImportPending, fmt.Sprintf("claim %s does not exist, which is copied: make it, or name another", source.Name))
 		case filling(o.From):
 			return wait(contract.ImportPending, fmt.Sprintf("claim %s is itself being imported, and copied when that is done", source.Name))
-		case o.User != "":
-			return wait(contract.ImportPending, fmt.Sprintf("claim %s is used by pod %s and can't be copied meanwhile: stop it", source.Name, o.User))
+		case o.SourceUser != "":
+			return wait(contract.ImportPending, fmt.Sprintf("pod %s may write to claim %s, which can't be copied meanwhile: stop it", o.SourceUser, source.Name))
 		}
 	}
 	// The claim first: the scheduler writes to it as soon as there is a pod, and would have to begin

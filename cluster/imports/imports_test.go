@@ -284,9 +284,9 @@ func TestDecide(t *testing.T) {
 		"class at once":          {scene(t, blank, "Pending", func(o *Observed) { o.Class = new(storagev1.StorageClass) }), "phase=ImportScheduled,ImportStarted create(0)"},
 		"can't be":               {scene(t, "{source: {upload: {}}, "+sized+"}", "Pending"), "message=dataVolumeTemplates: root: spec.source.upload: Forbidden: this source needs CDI, which this cluster has not: install CDI, or use blank, http, registry or pvc,phase=Failed,"},
 		"no source to copy":      {scene(t, copied, "Pending"), "message=claim golden does not exist, which is copied: make it, or name another, again 15s"},
-		"source in use":          {scene(t, copied, "Pending", golden, func(o *Observed) { o.User = "virt-launcher-a" }), "message=claim golden is used by pod virt-launcher-a and can't be copied meanwhile: stop it, again 15s"},
-		"written by a VM": {scene(t, blank, "Pending", func(o *Observed) { o.Writer = "virt-launcher-a" }),
-			"message=pod virt-launcher-a has the claim, and its VM may write to it: the import would destroy what is there. Stop that VM to have the claim filled, or annotate the claim vmlet.io/import-phase: \"Succeeded\" to have it left as it is, again 15s"},
+		"source in use":          {scene(t, copied, "Pending", golden, func(o *Observed) { o.SourceUser = "virt-launcher-a" }), "message=pod virt-launcher-a may write to claim golden, which can't be copied meanwhile: stop it, again 15s"},
+		"used by a VM": {scene(t, blank, "Pending", func(o *Observed) { o.User = "virt-launcher-a" }),
+			"message=pod virt-launcher-a uses the claim, and the import would destroy what is there: stop its VM to have the claim filled, or annotate the claim vmlet.io/import-phase: \"Succeeded\" to have it left as it is, again 15s"},
 		"source not filled": {scene(t, copied, "Pending", golden, func(o *Observed) {
 			o.From.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: "Pending"}
 		}), "message=claim golden is itself being imported, and copied when that is done, again 15s"},
@@ -322,7 +322,7 @@ func TestDecide(t *testing.T) {
 			"message=no room; the next attempt begins at 1970-01-01T00:05:00Z, and until then VMs may start with claim golden,next=1970-01-01T00:05:00Z,phase=Failed,restarts=100, delete:pod"},
 		"pauses":                          {scene(t, copied, "Failed", golden, next, at(20)), "again 40s"},
 		"has paused":                      {scene(t, copied, "Failed", golden, next, at(60)), "create(0)"},
-		"pauses, and the source is used":  {scene(t, copied, "Failed", golden, next, at(60), func(o *Observed) { o.User = "virt-launcher-a" }), "message=claim golden is used by pod virt-launcher-a and can't be copied meanwhile: stop it,next=,phase=Pending, again 15s"},
+		"pauses, and the source is used":  {scene(t, copied, "Failed", golden, next, at(60), func(o *Observed) { o.SourceUser = "virt-launcher-a" }), "message=pod virt-launcher-a may write to claim golden, which can't be copied meanwhile: stop it,next=,phase=Pending, again 15s"},
 		"pauses, by a clock that was put": {scene(t, copied, "Failed", golden, next, at(-300)), "create(0)"},
 		"pauses, with another source":     {scene(t, copied, "Failed", golden, next, at(20), func(o *Observed) { o.Template.Spec.Source.PVC.Name = "silver" }), "create(0)"},
 		"next one is there":               {scene(t, copied, "Failed", golden, next, at(60), fills(running)), "next=,phase=ImportInProgress, again 10s"},

@@ -14,7 +14,6 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
-	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -36,7 +35,7 @@ func podUses(p *corev1.Pod) []claimuse.Use {
 	if instanceOf(p) == "" && !claimuse.Fills(p) {
 		return nil
 	}
-	return claimuse.OfPod(p)
+	return claimuse.OfPod(p, nil)
 }
 
 // podClaims are those of podUses.
@@ -143,7 +142,7 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 		}
 		for i := range pods {
 			p := &pods[i]
-			if ended(p) {
+			if claimuse.Ended(p) {
 				continue
 			}
 			uid := cmp.Or(uidOf(p.Labels), p.UID)
@@ -160,14 +159,6 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 	}
 	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil
-}
-
-// ended says whether a pod uses its claims no more: the finalizer of a VM's is taken from it then.
-func ended(p *corev1.Pod) bool {
-	if claimuse.Fills(p) {
-		return podend.Pod(p)
-	}
-	return !slices.Contains(p.Finalizers, contract.FinalizerPod)
 }
 
 // onClaim are the instances that name a claim, and the pods that use it. They are not to be changed.
@@ -233,7 +224,7 @@ func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachine
 		return nil, err
 	}
 	for i := range pods.Items {
-		if u := (claimUser{pod: &pods.Items[i], started: true}); !ended(u.pod) && u.excludes(vmi) {
+		if u := (claimUser{pod: &pods.Items[i], started: true}); !claimuse.Ended(u.pod) && u.excludes(vmi) {
 			all = append(all, u)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -47,7 +48,11 @@ func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from i
 	if err := r.Live.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return from, fmt.Errorf("list the pods that use claim %s: %w", name, err)
 	}
-	from.User = imports.User(pods.Items, name)
+	var instances kubevirtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &instances, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return from, fmt.Errorf("list the VMs that use claim %s: %w", name, err)
+	}
+	from.User = claimuse.User(pods.Items, instances.Items, claimuse.Use{Claim: name})
 	if class := claim.Spec.StorageClassName; class != nil && *class != "" {
 		found := new(storagev1.StorageClass)
 		if there, err = get(ctx, r.Live, types.NamespacedName{Name: *class}, found); there {

@@ -57,7 +57,7 @@ func (v *installed) testImports(t *testing.T) {
 	c := v.imported(t, "second-0", contract.ImportWaiting, contract.ImportPending)
 	v.eventually(t, func() bool {
 		c = get(t, v, guests, "second-0", new(corev1.PersistentVolumeClaim))
-		return strings.Contains(c.Annotations[contract.AnnotationImportMessage], "is used by pod "+pod.Name)
+		return strings.Contains(c.Annotations[contract.AnnotationImportMessage], "pod "+pod.Name+" may write to claim first-1")
 	}, func() string { return fmt.Sprintf("the copy does not wait for the VM that runs: %v", c.Annotations) })
 	v.strategy(t, "first", kubevirtv1.RunStrategyHalted)
 	v.ask(t, v.podOf(t, v.phase(t, "second", kubevirtv1.PhaseRunning)), "cat /dev/vda", "on-blank")
