@@ -28,6 +28,8 @@ type claimUser struct {
 	pod *corev1.Pod
 	// started: it has a pod, or its status knows of one.
 	started bool
+	// passed: it has no pod and waits for one that has, and the instance's VM was there before it asked for the claim.
+	passed bool
 }
 
 // podUses are those of a VM's pod, or of one that fills a claim; none of another's.
@@ -48,7 +50,9 @@ func podClaims(o client.Object) (names []string) {
 
 // claimInUse is why an instance without a pod must wait: another VM uses one of its claims, or is about to, and both can't
 // at the same time. nil: none does. Of two that have no pod yet the older one goes first, unless something else keeps
-// that from having one. Nobody waits for a younger one, and who has a pod waits for nobody, so that none waits for itself.
+// that from having one, or it is passed: a VM that restarts would wait for as long as all those run that it gets on with. VMs
+// that are made after the older one asked do wait for it, or it would never have its turn. Nobody waits for a younger one,
+// and who has a pod waits for nobody, so that none waits for itself.
 func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *fault {
 	for _, own := range claimuse.OfInstance(vmi) {
 		for _, u := range users {
@@ -56,7 +60,11 @@ func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *faul
 			if at < 0 || !u.started && !u.goesBefore(vmi) {
 				continue
 			}
-			return &fault{reasonClaimInUse, "claim " + own.Claim + " is in use by " + u.name() + whyInUse(own, u.uses()[at])}
+			how := " is in use by "
+			if !u.started {
+				how = " is first for "
+			}
+			return &fault{reasonClaimInUse, "claim " + own.Claim + how + u.name() + whyInUse(own, u.uses()[at])}
 		}
 	}
 	return nil
@@ -107,7 +115,7 @@ func (u claimUser) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
 		return !slices.ContainsFunc(own, func(u claimuse.Use) bool { return u.Claim == theirs.Claim })
 	})
-	if other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == reasonClaimInUse && known) {
+	if u.passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == reasonClaimInUse && known) {
 		return false
 	}
 	if !other.CreationTimestamp.Equal(&vmi.CreationTimestamp) {
@@ -151,6 +159,9 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 			found[uid] = u
 		}
 	}
+	if err := r.pass(ctx, vmi, found); err != nil {
+		return nil, err
+	}
 	var all []claimUser
 	for uid, u := range found {
 		if final := u.instance != nil && isFinal(u.instance.Status.Phase); uid != vmi.UID && !final && u.excludes(vmi) {
@@ -159,6 +170,58 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 	}
 	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil
+}
+
+// pass notes which of the users the instance passes.
+func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, users map[types.UID]claimUser) error {
+	running := make(map[claimuse.Use]bool)
+	for _, u := range users {
+		if u.started {
+			for _, use := range u.uses() {
+				running[use] = true
+			}
+		}
+	}
+	var since *metav1.Time
+	for uid, u := range users {
+		if u.started || uid == vmi.UID || !u.excludes(vmi) || !u.held(running) {
+			continue
+		}
+		if since == nil {
+			var err error
+			if since, err = r.machineSince(ctx, vmi); err != nil {
+				return err
+			}
+		}
+		u.passed = since.Before(&u.instance.CreationTimestamp)
+		users[uid] = u
+	}
+	return nil
+}
+
+// held: one of the uses of those that have pods excludes one of this one's.
+func (u claimUser) held(running map[claimuse.Use]bool) bool {
+	return slices.ContainsFunc(u.uses(), func(own claimuse.Use) bool {
+		for use := range running {
+			if own.Excludes(use) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// machineSince is when an instance's VM was made, or the instance itself, which belongs to none.
+func (r *Reconciler) machineSince(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*metav1.Time, error) {
+	owner := metav1.GetControllerOf(vmi)
+	if owner == nil {
+		return &vmi.CreationTimestamp, nil
+	}
+	vm, err := get(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: owner.Name}, new(kubevirtv1.VirtualMachine))
+	if err != nil || vm == nil || vm.UID != owner.UID {
+		return &vmi.CreationTimestamp, err
+	}
+	return &vm.CreationTimestamp, nil
 }
 
 // onClaim are the instances that name a claim, and the pods that use it. They are not to be changed.

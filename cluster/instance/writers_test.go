@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -115,7 +116,8 @@ func TestClaimInUse(t *testing.T) {
 		if (got != nil) != c.waits {
 			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
 		}
-		if got != nil && !strings.Contains(got.message, "claim a is in use by VM db") {
+		how := map[bool]string{true: "in use by", false: "first for"}[c.hasPod]
+		if got != nil && !strings.Contains(got.message, "claim a is "+how+" VM db") {
 			t.Errorf("%s: %q does not name claim and VM", name, got.message)
 		}
 		if got != nil && strings.Contains(name, "share") != strings.Contains(got.message, "if its disk is shareable in each of them") {
@@ -148,7 +150,7 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 			var others []claimUser
 			for _, other := range all {
 				if other != vmi {
-					others = append(others, claimUser{instance: other})
+					others = append(others, claimUser{instance: other, passed: len(all)%3 == 0 && other.UID > vmi.UID})
 				}
 			}
 			return claimInUse(vmi, others) == nil
@@ -158,6 +160,58 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 		}
 		all = slices.Delete(all, free, free+1)
 	}
+}
+
+// TestRestartPassesWhoWaits: a VM that is started again gets its pod while those run that it gets on with, though another one
+// waits for their end; a VM that was made after that one asked waits for it; and of VMs that wait for nobody who runs the
+// older one goes first.
+func TestRestartPassesWhoWaits(t *testing.T) {
+
+	for name, c := range map[string]struct {
+		runs, waits, own func(*kubevirtv1.VirtualMachineInstance)
+		born             time.Duration // the VM, after the one that waits was started
+		starts           bool
+	}{
+		"a reader, older":                        {diskOn("a", ephemeral), diskOn("a"), diskOn("a", ephemeral), -time.Hour, true},
+		"a reader, younger":                      {diskOn("a", ephemeral), diskOn("a"), diskOn("a", ephemeral), time.Second, false},
+		"it shares, older":                       {diskOn("a", shareable), diskOn("a"), diskOn("a", shareable), -time.Hour, true},
+		"a writer, older":                        {diskOn("a", ephemeral), diskOn("a"), diskOn("a"), -time.Hour, false},
+		"nobody runs":                            {diskOn("b"), diskOn("a"), diskOn("a", ephemeral), -time.Hour, false},
+		"the other one waits for an other claim": {diskOn("b"), both(diskOn("a"), diskOn("b")), both(diskOn("a", ephemeral), diskOn("c")), time.Second, true},
+	} {
+		w := newWorld(t)
+		w.restarts = false
+		for _, claim := range []string{"a", "b", "c"} {
+			w.addClaim(claim)
+		}
+		add := func(name string, after time.Duration, change ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
+			vmi := another(after, append(change, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Name, vmi.UID = name, w.uid() })...)
+			w.must(w.server.Create(t.Context(), vmi))
+			return vmi
+		}
+		r := w.writesTo(w.controller())
+		running := add("runs", -2*time.Hour, c.runs)
+		running.Status.Phase, running.Status.ActivePods = kubevirtv1.PhaseRunning, map[types.UID]string{"uid-pod": "node"}
+		w.must(w.server.Status().Update(t.Context(), running))
+		waits := add("waits", 0, c.waits, waitingFor(reasonClaimInUse))
+		w.must(w.server.Status().Update(t.Context(), waits))
+
+		vm := new(kubevirtv1.VirtualMachine)
+		vm.Namespace, vm.Name, vm.UID, vm.CreationTimestamp = namespace, "db", "uid-vm", metav1.NewTime(testTime.Add(c.born))
+		w.must(w.server.Create(t.Context(), vm))
+		add("db", time.Minute, c.own, func(vmi *kubevirtv1.VirtualMachineInstance) {
+			vmi.Finalizers = []string{contract.FinalizerInstance}
+			vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachine"})}
+		})
+		if condition, started := w.other(r); started != c.starts {
+			t.Errorf("%s: started %v, want %v; condition %+v", name, started, c.starts, condition)
+		}
+	}
+}
+
+// both makes two changes.
+func both(a, b func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(vmi *kubevirtv1.VirtualMachineInstance) { a(vmi); b(vmi) }
 }
 
 // TestPodClaims: a VM's pod uses its claims, and so does one that fills claims; others' pods are not looked at.
