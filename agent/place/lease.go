@@ -34,7 +34,7 @@ type Lease struct {
 	VFIO []string `json:"vfio,omitempty"`
 	// HotplugFolders are those that the VMM may open disks in which come later.
 	HotplugFolders []string `json:"hotplugFolders,omitempty"`
-	// Unsaveable is why this run can't be saved; empty: it can.
+	// Unsaveable is why this run can't be saved, whatever disks and networks it has; empty: it can.
 	Unsaveable string `json:"unsaveable,omitempty"`
 	// Memory is the path of the RAM file.
 	Memory string `json:"memory,omitempty"`

@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -148,13 +149,20 @@ func (c *choice) complete(o option) (err error) {
 	}
 	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
 	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
-	if err := vmm.RefuseSave(c.VMM, c.Spec); err != nil {
+	if err := vmm.RefuseSave(c.VMM, fixed(c.Spec)); err != nil {
 		c.Lease.Unsaveable = err.Error()
 	}
 	if c.Lease.Manifest, err = c.VMM.Manifest(o.request); err != nil {
 		return err
 	}
 	return describeImage(&c.Lease.Manifest, c)
+}
+
+// fixed is what a VM has as long as it runs. Disks and networks come and go: whether they can be saved is asked when the VM is.
+func fixed(s *specv1.VirtualMachineSpec) *specv1.VirtualMachineSpec {
+	s = proto.CloneOf(s)
+	s.Disks, s.Networks = nil, nil
+	return s
 }
 
 // runIDOf is that of a VM's present or last run.

@@ -136,8 +136,8 @@ func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
 	a.mustStart(t, "one")
 }
 
-// TestShareableDisk: VMs have a disk together that is shareable in each of them, and none of them can be saved, not
-// even if the disk comes later.
+// TestShareableDisk: VMs have a disk together that is shareable in each of them, and none of them can be saved as long as
+// it has that, also if the disk comes later.
 func TestShareableDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(disk, make([]byte, 4096), 0o600); err != nil {
@@ -172,6 +172,12 @@ func TestShareableDisk(t *testing.T) {
 		return err
 	}
 	refused("a save", "disks[0].shareable", save("one"))
+	if _, err := a.Detach(t.Context(), "two", "data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := save("two"); err != nil {
+		t.Errorf("a save when the disk is detached: %v", err)
+	}
 	for _, name := range []string{"one", "two"} {
 		if _, err := a.Kill(t.Context(), name); err != nil {
 			t.Fatal(err)
