@@ -17,7 +17,7 @@ import (
 )
 
 // testClaims: a VM waits for claims that aren't there, then for their volumes, which are made
-// where it is scheduled; waits for a claim that another VM writes to; and leaves its claims behind.
+// where it is scheduled; waits for a claim that another VM writes to, unless both share it; and leaves its claims behind.
 func (v *installed) testClaims(t *testing.T) {
 	must(t, v.StopComponent(cluster.LoopProvisioner)) // so that it can be seen waiting
 	v.create(t, onClaims(t, "first", "files", "alone", "folder"))
@@ -52,7 +52,28 @@ func (v *installed) testClaims(t *testing.T) {
 	}
 	v.remove(t, machine(t, "second", "", idle))
 	v.noMachine(t, "second")
+	v.sharesClaim(t)
 	v.noClaims(t)
+}
+
+// sharesClaim: VMs whose disks on a claim are shareable run at once, and one whose disk is not waits for them.
+func (v *installed) sharesClaim(t *testing.T) {
+	must(t, v.Apply(v.ctx, dynamic("shared", "loop", "Block", "ReadWriteMany", "32Mi")))
+	for _, name := range []string{"left", "right"} {
+		vm := onClaims(t, name, "shared")
+		vm.Spec.Template.Spec.Domain.Devices.Disks[0].Shareable = new(true)
+		v.create(t, vm)
+	}
+	v.printed(t, "left", kubevirtv1.StatusRunning)
+	v.printed(t, "right", kubevirtv1.StatusRunning)
+	v.create(t, onClaims(t, "greedy", "shared"))
+	v.heldBy(t, "greedy", "claim shared is in use by VM ")
+	for _, name := range []string{"greedy", "left", "right"} {
+		v.remove(t, machine(t, name, "", idle))
+	}
+	for _, name := range []string{"greedy", "left", "right"} {
+		v.noMachine(t, name)
+	}
 }
 
 // heldBy waits until a VM's instance says that it waits for another VM's claim.
