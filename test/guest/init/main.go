@@ -7,7 +7,8 @@
 // loads the modules, mounts that device and hands over to the init there.
 //
 // Kernel command line: vmlet.interval=DURATION between two counts, 200ms
-// unless told.
+// unless told. vmlet.witness=DEVICE has it count on that disk, too (see
+// guest.ReadWitness).
 package main
 
 import (
@@ -56,7 +57,14 @@ func main() {
 	watchPowerButton(out)
 	go serveAgent(out)
 	go answer(out)
-	count(out, options["vmlet.interval"])
+	every, err := time.ParseDuration(options["vmlet.interval"])
+	if err != nil || every <= 0 {
+		every = 200 * time.Millisecond
+	}
+	if device := options["vmlet.witness"]; device != "" {
+		go func() { out.printf("error: witness on %s: %v", device, witness(device, every)) }()
+	}
+	count(out, every)
 }
 
 func mount(kind, path string) error {
@@ -109,11 +117,7 @@ func kernelOptions() map[string]string {
 }
 
 // count never returns.
-func count(out *console, interval string) {
-	every, err := time.ParseDuration(interval)
-	if err != nil || every <= 0 {
-		every = 200 * time.Millisecond
-	}
+func count(out *console, every time.Duration) {
 	tick := time.NewTicker(every)
 	for n := 0; ; n++ {
 		out.printf("count %d %d", n, time.Now().Unix())
