@@ -157,9 +157,11 @@ func useCluster(ctx context.Context, t *testing.T, c *cluster.Cluster) {
 	const began = "jsonpath={.status.containerStatuses[0].state.running.startedAt} {.status.containerStatuses[0].restartCount}"
 	before := must(c.Kubectl(ctx, "get", "pod/first", "-o", began))
 	must("", c.RestartKubelet(ctx))
+	must("", c.KillComponent(cluster.Containerd)) // pods go on
+	must("", c.StartComponent(ctx, cluster.Containerd))
 	must("", runPod(ctx, c, "second"))
 	if after := must(c.Kubectl(ctx, "get", "pod/first", "-o", began)); after != before {
-		t.Errorf("the first pod began at %s, and after the kubelet's restart at %s", before, after)
+		t.Errorf("the first pod began at %s, and after its kubelet and containerd were restarted at %s", before, after)
 	}
 	if log := must(c.Kubectl(ctx, "logs", "second")); log != "here is second\n" {
 		t.Errorf("the second pod printed %q", log)

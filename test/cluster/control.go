@@ -24,6 +24,15 @@ func (n *Node) StopComponent(name string) error {
 	return init.stop(name, grace)
 }
 
+// KillComponent ends a component without warning, and is StopComponent otherwise.
+func (n *Node) KillComponent(name string) error {
+	init, err := n.running()
+	if err != nil {
+		return err
+	}
+	return init.stop(name, 0)
+}
+
 // StartComponent starts one that was stopped, and returns when it answers: the
 // API server, the kubelet and containerd do so, others are not waited for.
 func (n *Node) StartComponent(ctx context.Context, name string) error {

@@ -129,7 +129,7 @@ func (n *initProcess) start(name, log string, args ...string) error {
 // grace is how long a process may take to end when it is told to.
 const grace = 10 * time.Second
 
-// stop ends a process, which may take its time, and returns when it has ended.
+// stop ends a process, which may take that time, and returns when it has ended. Without any it is killed.
 func (n *initProcess) stop(name string, grace time.Duration) error {
 	n.mu.Lock()
 	p := n.running[name]
@@ -144,6 +144,9 @@ func (n *initProcess) stop(name string, grace time.Duration) error {
 		signal syscall.Signal
 		wait   time.Duration
 	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, patience}} {
+		if try.wait == 0 {
+			continue
+		}
 		if err := n.ask(wire.Request{Signal: &wire.Signal{Name: name, Signal: int(try.signal)}}); err != nil {
 			return fmt.Errorf("stopping %s: %w", name, err)
 		}
