@@ -14,7 +14,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster image fuzz chaos vulncheck clean
+.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster image fuzz chaos chaos-cluster vulncheck clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,15 @@ chaos: ## every fault at every step, then kills at random under load for CHAOSTI
 	  ./memory ./agent/store ./internal/atomicfile ./shim/internal/...
 	VMLET_EVERYTHING=1 $(GO) test -race -count=1 -timeout 2h ./test/e2e ./test/guest ./test/libvirt ./cmd/vmlet-shim
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -race -count=1 -v -timeout 24h -run '^(TestFaultWalk|TestChaos.*)$$' ./test/e2e
+
+# How many rounds there are; VMLET_CHAOS_SEED=N, which is printed first, repeats them.
+CHAOSROUNDS ?= 50
+
+chaos-cluster: ## two nodes: all that runs is killed, cut off and frozen at random while VMs come and go; CHAOSROUNDS=50
+	test/setup test
+	deploy/image/packages --any >/dev/null
+	VMLET_CHAOS_ROUNDS=$(CHAOSROUNDS) VMLET_CHAOS_SEED=$${VMLET_CHAOS_SEED:-$$(date +%s)} \
+	  $(GO) test -race -vet=off -count=1 -v -timeout 96h ./test/virtualmachines -run '^TestTwoNodes$$/^chaos$$'
 
 # Go's database of vulnerabilities is on the network; VULNDB=file:///FOLDER is a copy.
 vulncheck: ## known faults in modules that are used, and in Go

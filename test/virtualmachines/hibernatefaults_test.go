@@ -414,9 +414,15 @@ func (w *walk) vmms(t *testing.T) (pids []int) {
 }
 
 // shims are the VMMs' parents.
-func (w *walk) shims(t *testing.T) (pids []int) {
+func (w *walk) shims(t *testing.T) []int {
 	t.Helper()
-	for _, pid := range w.vmms(t) {
+	return shimsOf(t, w.vmms(t))
+}
+
+// shimsOf are the shims of VMMs that have not ended.
+func shimsOf(t *testing.T, vmms []int) (pids []int) {
+	t.Helper()
+	for _, pid := range vmms {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			continue // it has ended

@@ -40,6 +40,7 @@ func TestTwoNodes(t *testing.T) {
 		{"cut off and back", w.testCutOff},
 		{"drained", w.testDrained},
 		{"killed", w.testKilled},
+		{"chaos", w.testChaos},
 	} {
 		v.part(t, part.name, part.test)
 		if t.Failed() { // each begins where the one before ended
