@@ -109,8 +109,13 @@ func (r *ruling) nextAsleep(other step) step {
 	switch {
 	case r.state.ended(), r.spoiled != nil && r.state == alive:
 		return stop
+	case r.state == absent && !r.wakes():
+		if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeInProgress {
+			r.hibernation.resume = nil // its instance was stopped before the guest went on
+		}
+		return stay
 	case r.state == absent:
-		return choose(r.wakes() && !r.waits(), false)
+		return choose(!r.waits(), false)
 	}
 	return other
 }

@@ -88,6 +88,23 @@ func TestResumed(t *testing.T) {
 	}
 }
 
+// TestResumeStopped: a VM that is stopped before its guest goes on is hibernated as before, and no resume is under way.
+func TestResumeStopped(t *testing.T) {
+	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
+	expect(t, "start", s.step(), "createRestore prune Resuming")
+	halted := kubevirtv1.RunStrategyHalted
+	s.vm.Spec.RunStrategy = &halted
+	expect(t, "stop", s.step(), "Stopping delete")
+	s.instance = nil
+	expect(t, "stopped", s.step(), "Hibernated")
+	if rs := s.vm.Status.ResumeStatus; rs != nil {
+		t.Errorf("resumeStatus is %+v, want none", rs)
+	}
+	if s.phase() != kubevirtv1.HibernationCompleted || s.claims["memory"] == nil {
+		t.Errorf("hibernationStatus is %+v, and the claims are %v: want the memory kept", s.vm.Status.HibernationStatus, s.claims)
+	}
+}
+
 // TestResumeFails: nothing is lost of a guest that could not go on. What may pass is tried again
 // later and later, what has to be mended when the VM or its claim is another, or somebody asks.
 func TestResumeFails(t *testing.T) {
