@@ -85,6 +85,13 @@ spec:
 
 // round has clients at their VMs, and a fault meanwhile, and judges when all is at rest again.
 func (c *chaos) round(t *testing.T, r chaosRound) {
+	t.Cleanup(func() {
+		for _, vm := range c.vms {
+			if t.Failed() {
+				t.Log(vm)
+			}
+		}
+	})
 	var struck string
 	all := map[string]func(*testing.T){"fault": func(t *testing.T) { struck = c.fault(t, r) }}
 	for i, vm := range c.vms {
@@ -100,7 +107,6 @@ func (c *chaos) round(t *testing.T, r chaosRound) {
 		}
 	})
 	if t.Failed() {
-		c.tell(t)
 		return
 	}
 	seen := ""
@@ -114,15 +120,6 @@ func (c *chaos) round(t *testing.T, r chaosRound) {
 		vm.note(chaosEvent{whole: "the round is over"})
 	}
 	t.Logf("%s%s", struck, seen)
-	if t.Failed() {
-		c.tell(t)
-	}
-}
-
-func (c *chaos) tell(t *testing.T) {
-	for _, vm := range c.vms {
-		t.Log(vm)
-	}
 }
 
 // fault makes the round's, and takes it back.
@@ -145,7 +142,7 @@ func (c *chaos) does(t *testing.T, vm *witnessed, what deed) {
 	case restarted:
 		vm.note(chaosEvent{ends: "a client stops it"})
 		c.want(t, vm, kubevirtv1.RunStrategyHalted)
-		c.becomes(t, vm, kubevirtv1.StatusStopped)
+		c.becomes(t, vm, kubevirtv1.StatusStopped, kubevirtv1.StatusHibernated) // if it was before, and was not yet resumed
 	case hibernated:
 		c.want(t, vm, kubevirtv1.RunStrategyHibernate)
 		// Stopped: it has crashed before it was saved.
