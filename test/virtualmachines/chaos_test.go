@@ -44,6 +44,7 @@ func (w *twoNodes) testChaos(t *testing.T) {
 		must(t, w.Apply(w.ctx, restless(name)+dynamic(name, "loop", "Block", "ReadWriteOnce", "64Mi")))
 		c.vms = append(c.vms, w.witness(t, name))
 	}
+	c.watch(t)
 	for _, vm := range c.vms {
 		c.rests(t, vm)
 	}

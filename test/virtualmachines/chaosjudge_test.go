@@ -8,13 +8,16 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// chaosEvent is one of three things of a guest: what it has written to its disk, something that ends it,
-// or the word that its memory is whole.
+// chaosEvent is one of four things of a guest: what it has written to its disk, another VMM, something that
+// ends it, or the word that its memory is whole.
 type chaosEvent struct {
 	wrote guest.Witness
+	// vmm is the process that has its disk from now on.
+	vmm int
 	// ends says what is about to end the guest: from now on it may boot.
 	ends string
-	// whole says who has promised that the guest goes on where it was: from now on it may not.
+	// whole says who has promised that the guest goes on where it was: from now on it may not, if it is one
+	// that has written something under the VMM that had it last. Of any other nobody knows which boot it is.
 	whole string
 }
 
@@ -35,17 +38,21 @@ func (h chaosHistory) add(e chaosEvent) chaosHistory {
 func (h chaosHistory) judge() (faults []string) {
 	var last guest.Witness
 	var boots []string
-	mayBoot := false
+	mayBoot, known := false, false
 	for _, e := range h {
 		switch {
 		case e.ends != "":
 			mayBoot = true
 			continue
 		case e.whole != "":
-			mayBoot = false
+			mayBoot = mayBoot && !known
+			continue
+		case e.vmm != 0:
+			known = false
 			continue
 		}
 		now := e.wrote
+		known = known || now.Count > last.Count
 		if now.Intrusion != last.Intrusion {
 			faults = append(faults, "its disk had another writer: "+now.Intrusion)
 		}
@@ -71,7 +78,7 @@ func TestJudge(t *testing.T) {
 		return chaosEvent{wrote: guest.Witness{Boot: boot, Count: count}}
 	}
 	intruded := chaosEvent{wrote: guest.Witness{Boot: "a", Count: 3, Intrusion: "found another"}}
-	ends, whole := chaosEvent{ends: "it is stopped"}, chaosEvent{whole: "it is Hibernated"}
+	ends, whole, vmm := chaosEvent{ends: "it is stopped"}, chaosEvent{whole: "it is Hibernated"}, chaosEvent{vmm: 1}
 	for _, c := range []struct {
 		name    string
 		history chaosHistory
@@ -84,6 +91,16 @@ func TestJudge(t *testing.T) {
 		{name: "killed and goes on", history: chaosHistory{wrote("a", 1), ends, wrote("a", 2)}},
 		{name: "saved and resumed", history: chaosHistory{wrote("a", 1), ends, whole, wrote("a", 2)}},
 		{name: "saved, resumed and killed", history: chaosHistory{wrote("a", 1), whole, ends, wrote("b", 2)}},
+		{name: "stopped, and saved before it has written anything", history: chaosHistory{wrote("a", 1), ends, vmm, wrote("a", 1), whole, vmm, wrote("b", 2)}},
+		{name: "resumed, and saved before it has written anything", history: chaosHistory{wrote("a", 1), whole, vmm, whole, vmm, wrote("a", 2)}},
+		{
+			name: "resumed, saved before it has written anything, and booted", history: chaosHistory{wrote("a", 1), whole, vmm, whole, vmm, wrote("b", 2)},
+			want: []string{"boot b has taken the place of boot a, which nothing had ended"},
+		},
+		{
+			name: "booted, saved and booted", history: chaosHistory{wrote("a", 1), ends, vmm, wrote("b", 2), whole, vmm, wrote("c", 3)},
+			want: []string{"boot c has taken the place of boot b, which nothing had ended"},
+		},
 		{
 			name: "booted by nobody", history: chaosHistory{wrote("a", 1), wrote("b", 2)},
 			want: []string{"boot b has taken the place of boot a, which nothing had ended"},

@@ -20,12 +20,13 @@ type witnessed struct {
 	name    string
 	content *os.File // of its disk
 	disk    inode
+	vmm     int // that had it last; the watcher's alone
 
 	mu      sync.Mutex
 	history chaosHistory
 }
 
-// witness begins to watch a VM's disk once its claim is bound, and does so as long as the test lasts.
+// witness finds a VM's disk, once its claim is bound.
 func (v *installed) witness(t *testing.T, name string) *witnessed {
 	t.Helper()
 	var volume corev1.PersistentVolume
@@ -36,21 +37,37 @@ func (v *installed) witness(t *testing.T, name string) *witnessed {
 	path := v.Path("/var/lib/csi-loop/" + volume.Spec.CSI.VolumeHandle + "/content")
 	content, err := os.Open(path)
 	must(t, err)
-	w := &witnessed{name: name, content: content}
-	w.disk, _ = inodeOf(path)
+	t.Cleanup(func() { _ = content.Close() })
+	disk, _ := inodeOf(path)
+	return &witnessed{name: name, content: content, disk: disk}
+}
+
+// watch looks at VMs as long as the test lasts.
+func (c *chaos) watch(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			w.note(chaosEvent{})
+			all := c.runningVMMs()
+			for _, vm := range c.vms {
+				vm.look(all)
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
 			}
 		}
 	})
-	t.Cleanup(func() { cancel(); done.Wait(); _ = content.Close() })
-	return w
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// look notes what the guest has written, and whether another VMM has it.
+func (w *witnessed) look(all []vmmProcess) {
+	e := chaosEvent{}
+	if pids := writersOf(all, w.disk); len(pids) == 1 && pids[0] != w.vmm {
+		w.vmm, e.vmm = pids[0], pids[0]
+	}
+	w.note(e)
 }
 
 // note adds an event, and before it what the guest has written until now.
@@ -95,6 +112,8 @@ func (w *witnessed) String() string {
 		switch {
 		case e.ends != "":
 			text += "\n  it may boot: " + e.ends
+		case e.vmm != 0:
+			text += fmt.Sprintf("\n  process %d has its disk", e.vmm)
 		case e.whole != "":
 			text += "\n  it goes on: " + e.whole
 		default:
