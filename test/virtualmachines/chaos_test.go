@@ -219,7 +219,7 @@ func (c *chaos) becomes(t *testing.T, vm *witnessed, states ...kubevirtv1.Printa
 		if now, err = c.get(ctx, vm); err != nil {
 			return err
 		}
-		if !slices.Contains(states, now.Status.PrintableStatus) {
+		if !current(now) || !slices.Contains(states, now.Status.PrintableStatus) {
 			c.bootsLost(t, vm, now)
 			return errors.New(text(now))
 		}
@@ -230,6 +230,9 @@ func (c *chaos) becomes(t *testing.T, vm *witnessed, states ...kubevirtv1.Printa
 	}
 	return now
 }
+
+// current: the VM's status is of its spec as it is now.
+func current(vm *kubevirtv1.VirtualMachine) bool { return vm.Status.DesiredGeneration == vm.Generation }
 
 func (c *chaos) idle(t *testing.T, vm *witnessed, state string) {
 	t.Helper()
@@ -305,7 +308,7 @@ func (c *chaos) rests(t *testing.T, vm *witnessed) {
 		if err != nil {
 			return err
 		}
-		if now.Status.PrintableStatus != kubevirtv1.StatusRunning {
+		if !current(now) || now.Status.PrintableStatus != kubevirtv1.StatusRunning {
 			c.bootsLost(t, vm, now)
 			return errors.New(text(now))
 		}
