@@ -43,7 +43,7 @@ func (t *round) take(ctx context.Context, s step) error {
 	case create:
 		return t.createAlone(ctx)
 	case confirm:
-		t.confirm(s.pod)
+		t.confirm(ctx, s.pod)
 		return nil
 	case write:
 		return t.write(ctx, s)
@@ -189,7 +189,7 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 		if instanceOf(p.Pod) != t.o.instance.Name || uidOf(p.Labels) == t.o.instance.UID || slices.ContainsFunc(t.o.others, same) {
 			continue
 		}
-		if err := t.look(ctx, p); err != nil {
+		if err := t.look(ctx, t.o, p); err != nil {
 			return false, err
 		}
 		t.o.others = append(t.o.others, p)
@@ -209,7 +209,7 @@ func (t *round) adopt(ctx context.Context) error {
 		return nil
 	}
 	t.o.pod = &pod{Pod: found}
-	return t.look(ctx, t.o.pod)
+	return t.look(ctx, t.o, t.o.pod)
 }
 
 // checkOwner sees whether the instance went while its pod was made, as nobody would look after
@@ -225,7 +225,7 @@ func (t *round) checkOwner(ctx context.Context) error {
 	case supersededIn(now, made.Pod):
 		t.o.instance, t.o.others, t.o.pod = now, append(t.o.others, made), t.vanished(now)
 		if t.o.pod != nil {
-			return t.look(ctx, t.o.pod)
+			return t.look(ctx, t.o, t.o.pod)
 		}
 	case isFinal(now.Status.Phase):
 		t.o.instance = now
@@ -253,7 +253,7 @@ func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOpti
 	default:
 		p.Pod = found
 	}
-	return t.look(ctx, p)
+	return t.look(ctx, t.o, p)
 }
 
 // changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
@@ -263,7 +263,7 @@ func (t *round) changePod(ctx context.Context, p *pod, change func(*corev1.Pod))
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
 		p.gone = true
-		return t.look(ctx, p)
+		return t.look(ctx, t.o, p)
 	}
 	if err == nil {
 		p.Pod = changed
@@ -306,7 +306,7 @@ func (t *round) lookAgain(in time.Duration) {
 
 // confirm asks the agent, or those of all nodes that may have had the pod. A promise is kept for this
 // round alone: the agent gives it again.
-func (t *round) confirm(p *pod) {
+func (t *round) confirm(ctx context.Context, p *pod) {
 	p.confirming = true
 	hosts := map[string]*host{p.Spec.NodeName: &p.host}
 	if p.stray() {
@@ -329,11 +329,28 @@ func (t *round) confirm(p *pod) {
 			t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
 		}
 	}
+	t.recheck(ctx, p)
 	if p.denied && (p.gone || !started(p.word.VM)) {
 		// A process of the container is left, and nobody tells of its end; else a VM runs, and
 		// the agent tells of that.
 		t.lookAgain(confirmAgain)
 	}
+}
+
+// recheck asks the API server whether the machine is still the one that the VM was started on whose agent has made a
+// promise: the cache may be behind.
+func (t *round) recheck(ctx context.Context, p *pod) {
+	machine := t.o.machine(p)
+	if machine == nil || !p.promised {
+		return
+	}
+	n, err := t.node(ctx, t.Live, p.Spec.NodeName)
+	if err != nil {
+		p.promised = false
+		t.failures = append(t.failures, err)
+		return
+	}
+	p.replaced = replaces(n.machine, machine)
 }
 
 // askAll asks the agents of nodes whether the VM of a pod has ended, some at a time.

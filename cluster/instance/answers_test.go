@@ -44,8 +44,8 @@ func TestAnswers(t *testing.T) {
 				p = newScene().withPod(gone).pod
 				p.hosts = []*host{asked}
 			}
-			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}}
-			round.confirm(p)
+			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(observed)}
+			round.confirm(t.Context(), p)
 			if !p.confirming || !asked.asked || asked.promised != c.promised || asked.denied != c.denied {
 				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.asked, asked.promised, asked.denied)
 			}
@@ -62,12 +62,12 @@ func TestAnswers(t *testing.T) {
 	}
 	p := newScene().withPod(gone).pod
 	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
-	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}}
+	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(observed)}
 	p.hosts = []*host{{name: "node-a"}}
-	r.confirm(p)
+	r.confirm(t.Context(), p)
 	asks.end(t.Context())
 	p.hosts = []*host{{name: "node-a"}, {name: "came-later"}}
-	if r.confirm(p); !p.hosts[0].promised || p.hosts[1].asked || p.ended() {
+	if r.confirm(t.Context(), p); !p.hosts[0].promised || p.hosts[1].asked || p.ended() {
 		t.Errorf("a node that was not asked: %+v, ended %v", p.hosts[1], p.ended())
 	}
 }

@@ -32,6 +32,7 @@ const (
 	reasonGuestNotRunning  = "GuestNotRunning"
 	reasonNodeUnresponsive = "NodeUnresponsive"
 	reasonEndUnconfirmed   = "EndUnconfirmed"
+	reasonNodeReplaced     = "NodeReplaced"
 	reasonPausedByUser     = "PausedByUser"
 	reasonPausedIOError    = "PausedIOError"
 	reasonPaused           = "Paused"

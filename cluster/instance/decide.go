@@ -136,7 +136,7 @@ func (p *pod) askable() bool {
 	if p.ended() || p.confirming || p.asked || p.lives() || !p.bound() && !p.stray() {
 		return false
 	}
-	return p.gone || p.word.Heard && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.node.lost())
+	return p.gone || p.word.Heard && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.lostNode())
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
@@ -263,7 +263,7 @@ func (o *observed) wake() time.Duration {
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
 func (o *observed) lossesDue() (due []time.Time) {
 	for _, p := range append(slices.Clone(o.others), o.pod) {
-		if p != nil && p.bound() && p.node.lost() && !p.word.Heard {
+		if p != nil && p.bound() && p.lostNode() && !p.word.Heard {
 			due = append(due, o.now.Add(heardPatience-p.word.Silence))
 		}
 	}

@@ -74,7 +74,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	}
 	for _, p := range append(o.others, o.pod) {
 		if p != nil {
-			if err := r.look(ctx, p); err != nil {
+			if err := r.look(ctx, o, p); err != nil {
 				return nil, err
 			}
 		}
@@ -234,8 +234,8 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
 }
 
 // look fills in what is known of the node that a pod is bound to, or may have been.
-func (r *Reconciler) look(ctx context.Context, p *pod) (err error) {
-	name := p.Spec.NodeName
+func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) {
+	name, machine := p.Spec.NodeName, o.machine(p)
 	switch {
 	case p.stray():
 		p.hosts, err = r.hosts(ctx, p.UID)
@@ -244,17 +244,22 @@ func (r *Reconciler) look(ctx context.Context, p *pod) (err error) {
 		return nil
 	}
 	p.word = r.Agents.Said(name, p.UID)
-	if p.node.exists = true; computeEnd(p.Pod) != nil && !p.lives() && !p.deleting() {
+	ended := computeEnd(p.Pod) != nil && !p.lives()
+	if p.node.exists = true; machine == nil && ended && !p.deleting() {
 		return nil // it matters no more
 	}
 	if p.node, err = r.node(ctx, r.Client, name); err != nil {
 		return err
 	}
-	if p.node.lost() {
+	if p.node.lost() || machine != nil && ended {
 		// Much follows from it.
 		if p.node, err = r.node(ctx, r.Live, name); err != nil {
 			return err
 		}
+	}
+	if p.replaced = replaces(p.node.machine, machine); ended && !p.replaced && !p.deleting() {
+		p.node = node{exists: true} // it matters no more
+		return nil
 	}
 	if p.word.Heard || !p.node.exists {
 		return nil
@@ -265,6 +270,31 @@ func (r *Reconciler) look(ctx context.Context, p *pod) (err error) {
 		p.node.seen = r.leases.see(name, p.node.renewed, r.Now())
 	}
 	return err
+}
+
+// machine is the one that a pod's VM was started on; nil: that is not known, or matters no more.
+func (o *observed) machine(p *pod) *kubevirtv1.NodeMachine {
+	if p != o.pod || o.final() {
+		return nil
+	}
+	return o.instance.Status.NodeMachine
+}
+
+// machineOf is which machine a Node is; nil: it doesn't say. Where the firmware has no UUID the kubelet takes the machine
+// id in its place, which another system on the same machine does not have, and on some each boot makes anew.
+func machineOf(o *corev1.Node) *kubevirtv1.NodeMachine {
+	plain := func(id string) string { return strings.ToLower(strings.ReplaceAll(id, "-", "")) }
+	info := o.Status.NodeInfo
+	if info.SystemUUID == "" || plain(info.SystemUUID) == plain(info.MachineID) {
+		return nil
+	}
+	return &kubevirtv1.NodeMachine{NodeUID: o.UID, SystemUUID: clip(info.SystemUUID, maxGuestText)}
+}
+
+// replaces: a Node is another machine than it was. Whoever has deleted the Node meanwhile has said that nothing runs there
+// any more, and the one that is there now is as good as any.
+func replaces(now, before *kubevirtv1.NodeMachine) bool {
+	return now != nil && before != nil && now.NodeUID == before.NodeUID && !strings.EqualFold(now.SystemUUID, before.SystemUUID)
 }
 
 // hosts are the nodes that may have had a pod: those with an agent, and those that have had one.
@@ -329,7 +359,7 @@ const shutdownMessage = "node is shutting down"
 
 // nodeOf is what a Node says.
 func nodeOf(o *corev1.Node) node {
-	n := node{exists: true, ready: corev1.ConditionUnknown, since: o.CreationTimestamp.Time, labels: o.Labels}
+	n := node{exists: true, ready: corev1.ConditionUnknown, since: o.CreationTimestamp.Time, labels: o.Labels, machine: machineOf(o)}
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.ready, n.since = c.Status, c.LastTransitionTime.Time

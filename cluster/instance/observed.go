@@ -98,6 +98,9 @@ type host struct {
 	name string
 	node node
 	word nodes.Word
+	// replaced: another machine has taken over the name of the one that the VM was started on, and its Node. What is said
+	// there, by kubelet and agent, says nothing of the first one.
+	replaced bool
 	// asked: it is known in this round how the agent answered whether the VM has ended, or that it
 	// did not. promised: it has confirmed that; denied: it says that a VM runs, or a process that may be one.
 	asked, promised, denied bool
@@ -117,6 +120,8 @@ type node struct {
 	seen time.Time
 	// labels are the node's. They are not to be changed.
 	labels map[string]string
+	// machine is which machine it is; nil: that is not known.
+	machine *kubevirtv1.NodeMachine
 }
 
 // leaseDue is when a Lease that stays as it is means that nobody hears of the node; zero: its
@@ -142,20 +147,24 @@ func (n node) lost() bool {
 // controller was: it takes up its VMs within 30 s, and is connected to again within 15 s.
 const heardPatience = time.Minute
 
+// lostNode: the pod's node is, or the machine that was it, of whose end only the taint speaks: the Node is ready again.
+func (h *host) lostNode() bool { return h.node.lost() || h.replaced && h.node.outOfService }
+
 // lost: the host is, by the word of somebody who must know, and its agent, which has had the time to
 // be heard, does not contradict: of a Node that somebody deleted the machine may run on. While the
 // agent is heard only its promise counts: it may not have taken up a VM that runs.
 func (h *host) lost() bool {
-	return h.node.lost() && !h.word.Heard && !h.denied && h.word.Silence >= heardPatience
+	return h.lostNode() && !h.word.Heard && !h.denied && h.word.Silence >= heardPatience
 }
 
 // lives: the agent says that the VM runs, or may.
 func (h *host) lives() bool { return h.denied || h.word.Heard && mayRun(h.word.VM) }
 
 // over: no VM of the pod runs on the host, nor will. Of a pod that is gone the agent is asked before
-// a lost node is believed: it is not listened to for such pods.
+// a lost node is believed: it is not listened to for such pods. The promise of another machine's agent
+// counts when the first machine is lost.
 func (h *host) over(gone bool) bool {
-	return !h.lives() && (h.promised || h.lost() && (h.asked || !gone))
+	return !h.lives() && (h.promised && (!h.replaced || h.lostNode()) || h.lost() && (h.asked || !gone))
 }
 
 // ended: the pod's VM does not run and never will. This is the only thing that lets a VM
@@ -164,7 +173,7 @@ func (p *pod) ended() bool {
 	switch {
 	case p.lives():
 		return false
-	case computeEnd(p.Pod) != nil:
+	case computeEnd(p.Pod) != nil && !p.replaced:
 		return true
 	case p.stray():
 		return p.hosts != nil && !slices.ContainsFunc(p.hosts, func(h *host) bool { return !h.over(true) })

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,12 +82,17 @@ var nodeStates = []circumstance{
 	{"unknown", readiness(corev1.ConditionUnknown)},
 	{"tainted, ready", outOfService},
 	{nodeTainted, func(p *pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
+	{nodeReplaced, func(p *pod) { p.replaced = true }},
+	{nodeReplacedTainted, func(p *pod) { p.replaced, p.node.outOfService = true, true }},
 	{nodeDeleted, func(p *pod) { p.node = node{} }},
 }
 
 const (
 	nodeTainted = "tainted"
 	nodeDeleted = "deleted"
+	// By the name of another machine, which is ready.
+	nodeReplaced        = "replaced"
+	nodeReplacedTainted = "replaced, tainted"
 )
 
 // records are what controllers have written before.
@@ -109,7 +115,10 @@ func (c combination) unbound() bool {
 }
 func (c combination) stray() bool { return c.object.name == "gone, node unknown" }
 func (c combination) gone() bool  { return c.stray() || c.object.name == "gone" }
-func (c combination) says() bool  { return c.word.name == startsVM || c.word.name == runsVM }
+func (c combination) replaced() bool {
+	return c.node.name == nodeReplaced || c.node.name == nodeReplacedTainted
+}
+func (c combination) says() bool { return c.word.name == startsVM || c.word.name == runsVM }
 
 // exists leaves out what can't be: what nobody can say of a pod without a node or without an object.
 func (c combination) exists() bool {
@@ -118,7 +127,9 @@ func (c combination) exists() bool {
 	case c.unbound():
 		return first && c.word.name == awayLong && c.answer == silence && c.node.name == "ready"
 	case c.gone():
-		return first && c.record != "" && c.record != kubevirtv1.PhaseFailed
+		return first && c.record != "" && c.record != kubevirtv1.PhaseFailed && !(c.stray() && c.replaced())
+	case c.replaced():
+		return c.record != "" && c.record != kubevirtv1.PhaseFailed // it is noted in the instance until that has ended
 	}
 	return true
 }
@@ -126,11 +137,13 @@ func (c combination) exists() bool {
 // mayRun is what there is to prove: whether the VM may run though all this is said. This is the
 // rule of "never twice" in other words than the code's.
 func (c combination) mayRun() bool {
-	lost := c.node.name == nodeTainted || c.node.name == nodeDeleted
+	lost := c.node.name == nodeTainted || c.node.name == nodeDeleted || c.node.name == nodeReplacedTainted
 	switch {
+	case c.node.name == nodeReplaced: // nobody speaks of the first machine
+		return true
 	case c.object.name == "unbound, deleted", c.answer == promises && !c.says():
 		return false
-	case c.status.name == seenEnd:
+	case c.status.name == seenEnd && c.node.name != nodeReplacedTainted:
 		return c.says()
 	case lost && c.word.name == awayLong:
 		return c.gone() && c.answer == denies
@@ -150,6 +163,9 @@ func (c combination) observed() *observed {
 	if c.stray() {
 		here := s.pod.host
 		s.pod.host, s.pod.hosts = host{}, []*host{&here, {name: "node-b", node: node{exists: true, ready: corev1.ConditionTrue}}}
+	}
+	if c.replaced() {
+		s.instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", SystemUUID: "4c4c4544-0042"}
 	}
 	if c.deleted {
 		s = s.deleted()
@@ -263,6 +279,9 @@ func (c combination) exits() []combination {
 	}
 	if confirmed.answer = promises; c.word.name != failedStart {
 		confirmed.word = words[2]
+	}
+	if c.node.name == nodeReplaced {
+		confirmed.node = nodeStates[slices.IndexFunc(nodeStates, func(n circumstance) bool { return n.name == nodeReplacedTainted })]
 	}
 	deleted.node, deleted.word, deleted.answer = nodeStates[len(nodeStates)-1], words[1], silence
 	return []combination{confirmed, deleted}

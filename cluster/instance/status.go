@@ -114,6 +114,9 @@ func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	if s.Phase != kubevirtv1.PhaseScheduling {
 		s.NodeName = p.Spec.NodeName
 		s.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
+		if s.NodeMachine == nil {
+			s.NodeMachine = p.node.machine
+		}
 	} else if _, _, has := active(s); !has {
 		s.ActivePods = map[types.UID]string{p.UID: ""}
 	}
@@ -173,6 +176,9 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 func (o *observed) doubt() *fault {
 	p := o.pod
 	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
+	if p.replaced && !p.lives() {
+		return o.otherMachine()
+	}
 	if p.node.exists && !p.node.lost() {
 		if since := p.silence(o.now); !since.IsZero() {
 			return o.silent(since)
@@ -200,6 +206,19 @@ func (o *observed) doubt() *fault {
 			" still has the VM running: see that agent's log"}
 	}
 	return nil
+}
+
+// otherMachine is that the VM's node is not the machine any more that the VM was started on.
+func (o *observed) otherMachine() *fault {
+	node := o.pod.Spec.NodeName
+	text := "node " + node + " is another machine now than the one that the VM was started on, whose system UUID is " + o.instance.Status.NodeMachine.SystemUUID +
+		", and which may run it still"
+	if o.pod.node.outOfService {
+		return &fault{reasonNodeReplaced, text + ", though the taint says that it is out of service: the VM counts as ended when vmlet's agent on the new machine " +
+			"confirms that it does not run there, or has not been heard for " + heardPatience.String()}
+	}
+	return &fault{reasonNodeReplaced, text + ": turn that machine off, then run kubectl taint node " + node + " " + corev1.TaintNodeOutOfService +
+		"=replaced:NoSchedule until the VM has ended, or delete the Node"}
 }
 
 // unconfirmed names the nodes on which a VM may run, the first of them.
@@ -280,7 +299,7 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	switch {
 	case p.bound() && !p.node.exists:
 		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", o.loss()}
-	case p.bound() && p.node.lost():
+	case p.bound() && p.lostNode():
 		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", o.loss()}
 	case t != nil:
 		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
@@ -86,6 +87,28 @@ var lives = []struct {
 		n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: node}, new(corev1.Node))
 		w.must(err)
 		w.must(w.server.Delete(w.t.Context(), n))
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"another machine takes its node's name", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		old := w.replace(node)
+		w.deletePods()
+		w.during(12)
+		if w.phase() != kubevirtv1.PhaseUnknown || w.instance().UID != first {
+			w.t.Fatalf("phase %s of %s while the guest may run on the first machine", w.phase(), w.instance().UID)
+		}
+		w.fail(old, true)
+		w.taint(node)
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"its machine is started again", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		w.fail(node, true)
+		w.until("it is unknown", w.in(kubevirtv1.PhaseUnknown))
+		w.deletePods()
+		w.nodes[node] = w.newMachine(node)
 		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 	}},
 	{"its node comes back", func(w *world) {
@@ -375,6 +398,82 @@ func TestNewLeader(t *testing.T) {
 	}
 	w.fail(m.name, true)
 	w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+}
+
+// TestAnotherMachine: what kubelet and agent of another machine of the node's name say ends no VM, also if the cache does not
+// know of that machine yet, and the condition says which it is and what to do. Who deletes the Node has said that it is over.
+func TestAnotherMachine(t *testing.T) {
+	saysEnded := func(w *world) {
+		p := w.pods()[0]
+		w.nodes[p.Spec.NodeName].say(&p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: testContainer, FinishedAt: metav1.NewTime(w.now)}})
+	}
+	for name, says := range map[string]func(*world){"a kubelet": saysEnded, "an agent": (*world).deletePods} {
+		for _, behind := range []bool{false, true} {
+			w := newWorld(t)
+			w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+			node := w.instance().Status.NodeName
+			if got := w.instance().Status.NodeMachine; got == nil || got.SystemUUID != "hardware of "+node {
+				t.Fatalf("the machine that is noted: %+v", got)
+			}
+			before := w.nodeObject(node)
+			old := w.replace(node)
+			says(w)
+			if w.nodes[node].noKubelet = true; behind { // all else is known
+				w.cached = w.snapshot()
+				stale := w.nodeObject(node)
+				stale.Status = before.Status
+				w.must(w.cached.Status().Update(t.Context(), stale))
+			}
+			for range 3 {
+				_, _ = w.controller().Reconcile(t.Context(), reconcile.Request{NamespacedName: vmKey}) // writes may fail
+			}
+			w.cached = nil
+			if w.phase() != kubevirtv1.PhaseUnknown && !(behind && w.phase() == kubevirtv1.PhaseRunning) {
+				t.Errorf("%s of another machine, cache behind %v: phase %s", name, behind, w.phase())
+			}
+			w.reconcile(w.controller())
+			c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady)
+			for _, want := range []string{"hardware of " + node, "kubectl taint node " + node} {
+				if c.Reason != reasonNodeReplaced || !strings.Contains(c.Message, want) {
+					t.Errorf("%s of another machine: Ready is %+v, want that it says %q", name, c, want)
+				}
+			}
+			w.fail(old, true)
+			w.must(w.server.Delete(t.Context(), w.nodeObject(node)))
+			w.fail(node, true)
+			w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning })
+		}
+	}
+}
+
+// TestMachineOf: a machine is known by its firmware's UUID, as long as somebody has not deleted its Node; it is no other one
+// after a boot, or with another system, and none is where the kubelet has no such UUID.
+func TestMachineOf(t *testing.T) {
+	of := func(node, uuid, id string) *kubevirtv1.NodeMachine {
+		n := new(corev1.Node)
+		n.UID, n.Status.NodeInfo = types.UID(node), corev1.NodeSystemInfo{SystemUUID: uuid, MachineID: id, BootID: id}
+		return machineOf(n)
+	}
+	first := of("n", "4C4C4544-0042", "aaaa")
+	for name, c := range map[string]struct {
+		before, now *kubevirtv1.NodeMachine
+		replaced    bool
+	}{
+		"the same":                         {first, of("n", "4C4C4544-0042", "aaaa"), false},
+		"with another system":              {first, of("n", "4C4C4544-0042", "bbbb"), false},
+		"by another spelling":              {first, of("n", "4c4c4544-0042", "aaaa"), false},
+		"another machine":                  {first, of("n", "4C4C4544-0043", "bbbb"), true},
+		"another machine of one image":     {first, of("n", "4C4C4544-0043", "aaaa"), true},
+		"another machine, another Node":    {first, of("m", "4C4C4544-0043", "bbbb"), false},
+		"nobody knows any more":            {first, of("n", "", "bbbb"), false},
+		"nobody knew":                      {of("n", "", "aaaa"), of("n", "4C4C4544-0043", "bbbb"), false},
+		"no UUID but an id of each boot":   {of("n", "aa-aa", "aaaa"), of("n", "BBBB", "bbbb"), false},
+		"no UUID any more but a boot's id": {first, of("n", "bbbb", "bbbb"), false},
+	} {
+		if got := replaces(c.now, c.before); got != c.replaced {
+			t.Errorf("%s: replaced %v, want %v", name, got, c.replaced)
+		}
+	}
 }
 
 // TestClockBehind: a node whose clock is behind, and whose agent is away for a while, is not

@@ -196,9 +196,36 @@ func (w *world) uid() types.UID {
 func (w *world) addNode(name string) {
 	w.must(w.server.Create(w.t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid(), Labels: map[string]string{corev1.LabelArchStable: "amd64", contract.LabelSchedulable: "true"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			NodeInfo:   corev1.NodeSystemInfo{SystemUUID: "hardware of " + name},
+		},
 	}))
-	w.nodes[name] = &machine{w: w, name: name, renewed: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
+	w.nodes[name] = w.newMachine(name)
+}
+
+// newMachine is one that was started just now.
+func (w *world) newMachine(name string) *machine {
+	return &machine{w: w, name: name, renewed: w.now, heardAt: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
+}
+
+// replace cuts a node's machine off, whose guests run on, and has another one take its name. It returns under which the first
+// one is known then.
+func (w *world) replace(name string) string {
+	old := name + ", cut off"
+	w.fail(name, false)
+	w.nodes[old], w.nodes[name] = w.nodes[name], w.newMachine(name)
+	n := w.nodeObject(name)
+	n.Status.NodeInfo.SystemUUID = "other hardware"
+	w.must(w.server.Status().Update(w.t.Context(), n))
+	return old
+}
+
+func (w *world) nodeObject(name string) *corev1.Node {
+	w.t.Helper()
+	n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
+	w.must(err)
+	return n
 }
 
 // atOnce are calls that end before anybody asks again.

@@ -57,6 +57,9 @@ type VirtualMachineInstanceStatus struct {
 	// Names of the nodes of the instance's pods, by the pods' UIDs.
 	// +optional
 	ActivePods map[types.UID]string `json:"activePods,omitempty"`
+	// Which machine the guest was started on; another one may take over its node's name.
+	// +optional
+	NodeMachine *NodeMachine `json:"nodeMachine,omitempty"`
 	// The instance's volumes.
 	// +optional
 	VolumeStatus []VolumeStatus `json:"volumeStatus,omitempty"`
@@ -339,4 +342,12 @@ type VMMStatus struct {
 	// Hypervisor that the VMM uses: kvm, mshv, emulation.
 	// +optional
 	Hypervisor string `json:"hypervisor,omitempty"`
+}
+
+// NodeMachine is a machine that is a node.
+type NodeMachine struct {
+	// UID of the Node object.
+	NodeUID types.UID `json:"nodeUID"`
+	// UUID of the hardware, as the Node's nodeInfo has it.
+	SystemUUID string `json:"systemUUID"`
 }
