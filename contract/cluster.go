@@ -156,6 +156,9 @@ const (
 const (
 	// NodeAPIPort is the name of the container port at which an agent serves it.
 	NodeAPIPort = "node-api"
+	// MetadataPodUID is the metadata of a call of it that names the UID of the pod whose VM is meant: a VM
+	// of that name in another pod is NOT_FOUND. Without it any is meant.
+	MetadataPodUID = "vmlet-pod-uid"
 	// SignerName is that of the certificates by which vmlet's programs know each other.
 	SignerName = "vmlet.io/programs"
 	// AgentNameSuffix ends the host name in an agent's certificate; before it is the

@@ -40,8 +40,8 @@ func (s *NodeService) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (
 }
 
 // GetVM returns the VM of a name.
-func (s *NodeService) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
-	m, err := s.VMs.Get(r.GetName())
+func (s *NodeService) GetVM(ctx context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
+	m, err := s.VMs.Get(ctx, r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s *NodeService) checkSave(ctx context.Context, name string) error {
 	if !fromNetwork(ctx) {
 		return nil
 	}
-	m, err := s.VMs.Get(name)
+	m, err := s.VMs.Get(ctx, name)
 	if err == nil && m.Snapshot().GetStatus().GetPod() == nil {
 		return fault.Errorf(codes.PermissionDenied, "vm %s is in no pod: such VMs are saved over the node's own socket", name)
 	}

@@ -9,8 +9,11 @@ import (
 	"runtime/debug"
 
 	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -33,7 +36,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 		return nil, err
 	}
 	defer g.recover(info.FullMethod, &err)
-	resp, err = handler(ctx, req)
+	resp, err = handler(forPod(ctx), req)
 	return resp, fault.ToStatus(err)
 }
 
@@ -42,8 +45,25 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		return err
 	}
 	defer g.recover(info.FullMethod, &err)
-	return fault.ToStatus(handler(srv, stream))
+	return fault.ToStatus(handler(srv, podStream{stream, forPod(stream.Context())}))
 }
+
+// forPod has a call be about the VM of the pod that its caller means.
+func forPod(ctx context.Context) context.Context {
+	if uids := metadata.ValueFromIncomingContext(ctx, contract.MetadataPodUID); len(uids) > 0 {
+		return vm.ForPod(ctx, uids[0])
+	}
+	return ctx
+}
+
+// podStream is a stream with the context of forPod.
+type podStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context is the stream's.
+func (s podStream) Context() context.Context { return s.ctx }
 
 // recover turns a panic into an error: one faulty call is not to cost the node
 // its agent.

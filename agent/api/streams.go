@@ -57,7 +57,7 @@ func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.Serv
 
 // ReadLogs sends a log and then, with follow, what is added to it.
 func (s *NodeService) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogsResponse]) error {
-	m, err := s.VMs.Get(r.GetName())
+	m, err := s.VMs.Get(stream.Context(), r.GetName())
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestDeviceHasOneWriter(t *testing.T) {
 	}
 	running := func(name string) func() bool {
 		return func() bool {
-			m, err := a.Get(name)
+			m, err := a.Get(t.Context(), name)
 			return err == nil && m.State() == lifecycle.Running
 		}
 	}

@@ -31,7 +31,7 @@ func TestPodAdopted(t *testing.T) {
 	n.servePod(t, first)
 	proc := n.container()
 	vmtest.Eventually(t, "it runs", first.is(lifecycle.Running))
-	before, _ := first.Get(podVM)
+	before, _ := first.Get(t.Context(), podVM)
 	first.end()
 	if !proc.Alive() || w.Connections(proc) != 0 {
 		t.Fatalf("alive %t, %d connections after the agent's end", proc.Alive(), w.Connections(proc))
@@ -40,7 +40,7 @@ func TestPodAdopted(t *testing.T) {
 	second := w.start()
 	n.servePod(t, second)
 	vmtest.Eventually(t, "it is adopted", second.is(lifecycle.Running))
-	after, _ := second.Get(podVM)
+	after, _ := second.Get(t.Context(), podVM)
 	was, is := before.Snapshot(), after.Snapshot()
 	if is.Id != was.Id || is.Status.Hypervisor != was.Status.Hypervisor || !is.Status.StartedAt.AsTime().Equal(was.Status.StartedAt.AsTime()) ||
 		is.Status.EffectiveSpec.GetName() != "web" || is.Status.Process.Uid != 1000 || is.Status.Process.Cgroup != was.Status.Process.Cgroup {
@@ -376,7 +376,7 @@ func TestPodRestores(t *testing.T) {
 	if r := restored.Pod.Launched.Plan.Restore; r == nil || r.Directory != "/saved/one" || r.ImageID != image.Manifest().ID {
 		t.Errorf("restored from %+v", r)
 	}
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	if vm := m.Snapshot(); vm.Id != podUID || vm.Spec.Name != "web" {
 		t.Errorf("%v", vm)
 	}
@@ -494,7 +494,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	conn.Sends <- shim.Event{Damaged: long}
 	proc.End(&shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: long, ImageID: long, LastWords: long})
 	vmtest.Eventually(t, "it has ended", a.is(lifecycle.Saved))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	status := m.Snapshot().GetStatus()
 	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > vm.MaxPath || len(status.GetImage().GetImageId()) > vm.MaxVersion {
 		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))

@@ -106,7 +106,7 @@ func TestPodNetwork(t *testing.T) {
 	if len(networks.plans) != 1 || !reflect.DeepEqual(networks.plans[0], want) {
 		t.Errorf("plans %+v, want %+v", networks.plans, want)
 	}
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	effective := m.Snapshot().GetStatus().GetEffectiveSpec().GetNetworks()
 	if got := effective[0].GetMac(); got != spec.MAC(podUID, 0) {
 		t.Errorf("the first MAC is %s", got)
@@ -135,7 +135,7 @@ func TestPodNetworkRefused(t *testing.T) {
 	n.serveNetworks(t, a, nil)
 	n.container(specified("networks: [{pod: {fallback: {ports: [{hostPort: 80, guestPort: 80}]}}}]\n"))
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	status := m.Snapshot().GetStatus()
 	if got := status.GetEffectiveSpec().GetNetworks()[0].GetUser().GetPorts(); len(got) != 1 {
 		t.Errorf("forwarded ports %v", got)
@@ -321,7 +321,7 @@ func TestLimitedIsAdopted(t *testing.T) {
 	second := w.start()
 	n.serveNetworks(t, second, nil)
 	vmtest.Eventually(t, "it is adopted", second.is(lifecycle.Running))
-	m, _ := second.Get(podVM)
+	m, _ := second.Get(t.Context(), podVM)
 	wantText(t, m.Snapshot().GetStatus().GetNetworkLimited(), "network.helper")
 }
 

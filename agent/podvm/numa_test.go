@@ -121,7 +121,7 @@ func TestPodNUMA(t *testing.T) {
 		p.Described.Specification = []byte(podSpec + "cpu: {cores: 2, dedicated: {}}\nmemory: {size: 64Mi, hugePages: {pageSize: 2Mi}}\nnuma: {guestMappingPassthrough: true}\n")
 	})
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	if got := nodesText(m.Snapshot().GetStatus().GetEffectiveSpec().GetNuma()); got != "0 32Mi 1:21, 1 32Mi 0:21" {
 		t.Errorf("the guest's nodes are %s", got)
 	}

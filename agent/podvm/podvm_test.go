@@ -19,6 +19,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,7 +28,7 @@ import (
 // is says whether the pod's VM is listed in a state.
 func (a *testAgent) is(s lifecycle.State) func() bool {
 	return func() bool {
-		m, err := a.Get(podVM)
+		m, err := a.Get(context.Background(), podVM)
 		return err == nil && m.State() == s && (m.Ended() != nil) == lifecycle.Live(s)
 	}
 }
@@ -63,7 +64,7 @@ func TestPodBlockDevices(t *testing.T) {
 		p.Described.Specification = []byte("disks: [{path: " + contract.DevicesFolder + "/data}, {path: " + contract.DisksFolder + "/root/disk.img}]\n")
 	})
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	h, is := m.Placement().(*placement)
 	if !is {
 		t.Fatalf("it lives in a %T", m.Placement())
@@ -83,7 +84,7 @@ func TestPodBoots(t *testing.T) {
 	n.servePod(t, a)
 	proc := n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	vm := m.Snapshot()
 	if vm.Id != podUID || vm.Spec.Name != "web" || vm.Status.Hypervisor != "kvm" || vm.Status.Process.Uid != 1000 ||
 		vm.Status.Process.Cgroup != "/kubepods/pod/c0ffee" || vm.Status.Pod.Uid != podUID || vm.Status.Pod.Container != "vm" {
@@ -231,7 +232,7 @@ func TestPodWithoutKVM(t *testing.T) {
 	n.servePod(t, a)
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	status := m.Snapshot().GetStatus()
 	if status.GetHypervisor() != "emulation" {
 		t.Errorf("hypervisor %s", status.GetHypervisor())
@@ -343,17 +344,17 @@ func TestPodContainerStartsAgain(t *testing.T) {
 	n.servePod(t, a)
 	first := n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	old, _ := a.Get(podVM)
+	old, _ := a.Get(t.Context(), podVM)
 	first.End(nil)
 	second := n.container()
 	vmtest.Eventually(t, "it runs again", func() bool {
-		m, err := a.Get(podVM)
+		m, err := a.Get(t.Context(), podVM)
 		return err == nil && m != old && a.is(lifecycle.Running)()
 	})
 	if old.Ended() != nil || old.State() != lifecycle.Crashed {
 		t.Errorf("the first run is %v", old.Snapshot().GetStatus())
 	}
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	if got := m.Lease().RunID; got != second.Options.RunID || len(a.All()) != 1 {
 		t.Errorf("run %s of %d VMs", got, len(a.All()))
 	}
@@ -366,7 +367,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	unmount := n.servePod(t, a)
 	proc := n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	unmount()
 	close(n.gone)                     // an object that was deleted by force, while the VM still runs
 	time.Sleep(20 * time.Millisecond) // enough for it to be dropped, if it is
@@ -374,7 +375,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 		t.Error("it is listed no more, and runs")
 	}
 	proc.End(&shim.Exit{Reason: shim.ReasonKilled})
-	vmtest.Eventually(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
+	vmtest.Eventually(t, "it is forgotten", func() bool { _, err := a.Get(t.Context(), podVM); return err != nil })
 	if m.Ended() != nil || m.State() != lifecycle.Stopped {
 		t.Errorf("it is forgotten as %v", m.Snapshot().GetStatus())
 	}
@@ -382,7 +383,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 
 // podOf is the UID of the pod whose VM is listed.
 func (a *testAgent) podOf() types.UID {
-	m, err := a.Get(podVM)
+	m, err := a.Get(context.Background(), podVM)
 	if err != nil {
 		return ""
 	}
@@ -478,7 +479,7 @@ func TestPodEndedIsListed(t *testing.T) {
 		t.Error("it is listed no more")
 	}
 	close(n.gone)
-	vmtest.Eventually(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
+	vmtest.Eventually(t, "it is forgotten", func() bool { _, err := a.Get(t.Context(), podVM); return err != nil })
 }
 
 // TestPodDeaf: a shim that doesn't say what it is for holds up neither the agent's
@@ -571,9 +572,27 @@ func TestPodHasItsImagesVMMs(t *testing.T) {
 			p.Described.Specification = []byte(podSpec + c.text)
 		})
 		vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-		m, _ := a.Get(podVM)
+		m, _ := a.Get(t.Context(), podVM)
 		if st := m.Snapshot().GetStatus(); st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says {
 			t.Errorf("%s %s: %s: %q, want %q", c.vmms, c.text, st.GetVmm().GetName(), st.GetVmmReason(), c.says)
 		}
+	}
+}
+
+// TestCallForItsPod: what is meant for a pod's VM is done with no other of its name.
+func TestCallForItsPod(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	n.container()
+	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+	m, err := a.Get(vm.ForPod(t.Context(), podUID), podVM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Kill(vm.ForPod(t.Context(), "11111111-2222-4333-8444-555555555555"), podVM)
+	vmtest.WantCode(t, "a kill that is meant for the pod before", err, codes.NotFound)
+	if got := m.State(); !lifecycle.Live(got) {
+		t.Errorf("it is %s after a kill that was meant for another", lifecycle.Name(got))
 	}
 }

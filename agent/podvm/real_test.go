@@ -184,7 +184,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	}
 	vmtest.Eventually(t, "the guest counts", counts(out))
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.Get(podVM)
+	m, _ := a.Get(t.Context(), podVM)
 	if st := m.Snapshot().GetStatus(); st.GetVmm().GetName() != "cloud-hypervisor" || !strings.HasPrefix(st.GetVmmReason(), "cloud-hypervisor: qemu can't be used") || st.GetProcess().GetUid() != podUser {
 		t.Errorf("%v", st)
 	}

@@ -71,7 +71,7 @@ func TestPodReconnects(t *testing.T) {
 		n.servePod(t, a)
 		n.container()
 		vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-		m, _ := a.Get(podVM)
+		m, _ := a.Get(t.Context(), podVM)
 		if other {
 			n.set(func() { n.peer.PID++ })
 		}

@@ -237,7 +237,7 @@ func TestOrphan(t *testing.T) {
 	b := w.start()
 	b.mustCreate(t, "other")
 	b.mustStart(t, "other")
-	m, _ := b.Get("other")
+	m, _ := b.Get(t.Context(), "other")
 	if got := m.Snapshot().GetStatus().GetProcess().GetUid(); got == 1000 {
 		t.Errorf("another VM has the orphan's user id %d", got)
 	}

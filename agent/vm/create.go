@@ -63,7 +63,7 @@ func sameSpec(m *VM, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, erro
 
 // Delete forgets a VM that does not run.
 func (a *Manager) Delete(ctx context.Context, name string) error {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return err
 	}

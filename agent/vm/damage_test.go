@@ -13,7 +13,7 @@ import (
 // who says so; it can be killed.
 func TestDamagedStandsStill(t *testing.T) {
 	_, a := withRunning(t)
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestDamagedStandsStill(t *testing.T) {
 func TestDamageFoundAtResume(t *testing.T) {
 	for _, during := range []bool{true, false} {
 		w, a := withRunning(t)
-		m, err := a.Get("web")
+		m, err := a.Get(t.Context(), "web")
 		if err != nil {
 			t.Fatal(err)
 		}

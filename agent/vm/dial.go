@@ -39,7 +39,7 @@ func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uin
 	case port == 0 || port > 65535:
 		return nil, fault.Invalid("port", "%d is no port: choose one from 1 to 65535", port)
 	}
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}

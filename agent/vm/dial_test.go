@@ -56,7 +56,7 @@ func TestGuestAddresses(t *testing.T) {
 // TestDialGuest: a guest that runs is dialled by its shim.
 func TestDialGuest(t *testing.T) {
 	_, a := withRunning(t)
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}

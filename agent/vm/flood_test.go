@@ -25,7 +25,7 @@ func TestHostileEvents(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	for _, e := range []vmm.Event{
@@ -58,7 +58,7 @@ func TestHostileEvents(t *testing.T) {
 // down, and the record is kept.
 func TestEndOutsideOfTime(t *testing.T) {
 	_, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	a.noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err := m.persist(); err != nil {
 		t.Error(err)
@@ -71,7 +71,7 @@ func TestEndOutsideOfTime(t *testing.T) {
 // TestMonitorThatIsSilent is told in the VM's message, and asked for again.
 func TestMonitorThatIsSilent(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	l := m.running()
 	silent := true
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
@@ -102,7 +102,7 @@ func TestLostMonitorIsNoFaultYet(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	var log bytes.Buffer
 	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	gone := func(context.Context, string) (net.Conn, error) { return nil, errors.New("hung up") }
@@ -121,7 +121,7 @@ func TestLostMonitorIsNoFaultYet(t *testing.T) {
 // says is heard all the same.
 func TestFloodIsHeld(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	proc := w.Proc("web")
 	conn := proc.Connect()
 	events := make(chan vmm.Event)
@@ -157,7 +157,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	connects := 0
 	lost := func(context.Context, string) (net.Conn, error) { connects++; return nil, errors.New("hung up") }
 	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&place.Lease{}, nil, w.VMM, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
@@ -173,7 +173,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 // become of the guest meanwhile.
 func TestMonitorThatIsThereAgain(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&place.Lease{}, nil, w.VMM, dialer(a.own.Shims, m.place.RunDir()), nil)}
 	w.FailStep("connect", errors.New("hung up"))
 	watcher.reconnect()
@@ -192,7 +192,7 @@ func TestMonitorThatIsThereAgain(t *testing.T) {
 // TestDroppedEventsAreMadeUpFor by asking.
 func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 	_, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
 	monitor, err := m.running().connected()
 	if err != nil {

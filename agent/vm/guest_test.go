@@ -28,7 +28,7 @@ func wantedGuest() *nodev1.GuestStatus {
 // knows waits until the VM's record has this of its guest.
 func (a *testAgent) knows(t *testing.T, want *nodev1.GuestStatus) {
 	t.Helper()
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestGuestAsked(t *testing.T) {
 // only with the answer.
 func TestGuestAskedAgain(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	// A guest of its own, of which the VM's own watcher hears nothing.
 	monitor := &vmtest.Monitor{Proc: new(vmtest.Proc), Sends: make(chan vmm.Event)}
 	watcher := &watcher{manager: a.Manager, m: m, l: newLive(nil, nil, w.VMM, nil, monitor), talk: guestTalk{wait: guestFirst}}

@@ -64,7 +64,7 @@ func TestOneVMWithAnID(t *testing.T) {
 		}
 	}
 	a.wantState(t, "web", lifecycle.Saved)
-	if _, err := a.Get("third"); err == nil {
+	if _, err := a.Get(t.Context(), "third"); err == nil {
 		t.Error("the restore that was refused left a VM")
 	}
 	if _, err := a.Restore(ctx, RestoreOptions{Directory: dir, Name: "third", NewIdentity: true}, nil); err != nil {

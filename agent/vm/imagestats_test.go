@@ -50,7 +50,7 @@ func TestImagesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}

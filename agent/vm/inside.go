@@ -21,8 +21,8 @@ const freezeDefault = 5 * time.Minute
 
 // reach returns a VM in a state in which it can be asked this, and what runs of it. Nothing
 // else has to wait for it, nor it for anything.
-func (a *Manager) reach(name string, op lifecycle.Operation) (*VM, *live, error) {
-	m, err := a.Get(name)
+func (a *Manager) reach(ctx context.Context, name string, op lifecycle.Operation) (*VM, *live, error) {
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,7 +47,7 @@ func checkDisplay(m *VM) error {
 // Display connects to a VM's display by VNC. Who has it is cut off; with keep the error is
 // ALREADY_EXISTS then.
 func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
-	m, l, err := a.reach(name, lifecycle.Display)
+	m, l, err := a.reach(ctx, name, lifecycle.Display)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn
 // Screenshot takes a picture of a VM's display, as a PNG, which is the caller's to close. move
 // moves the pointer first.
 func (a *Manager) Screenshot(ctx context.Context, name string, move bool) (io.ReadCloser, error) {
-	m, l, err := a.reach(name, lifecycle.Display)
+	m, l, err := a.reach(ctx, name, lifecycle.Display)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration
 	if timeout == 0 {
 		timeout = freezeDefault
 	}
-	m, l, err := a.reach(name, lifecycle.Freeze)
+	m, l, err := a.reach(ctx, name, lifecycle.Freeze)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration
 
 // Thaw ends a freeze.
 func (a *Manager) Thaw(ctx context.Context, name string) error {
-	m, l, err := a.reach(name, lifecycle.Freeze)
+	m, l, err := a.reach(ctx, name, lifecycle.Freeze)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *Manager) noteFrozen(m *VM, frozen bool) {
 
 // Inspect asks the guest's agent for all that it knows.
 func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResponse, error) {
-	_, l, err := a.reach(name, lifecycle.Inspect)
+	_, l, err := a.reach(ctx, name, lifecycle.Inspect)
 	if err != nil {
 		return nil, err
 	}

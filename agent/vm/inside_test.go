@@ -62,7 +62,7 @@ func TestReboot(t *testing.T) {
 	if !button() {
 		t.Error("the power button is not to be pressed though the guest has ACPI")
 	}
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func withRunning(t *testing.T) (*world, *testAgent) {
 
 func (a *testAgent) wantState(t *testing.T, name string, want lifecycle.State) {
 	t.Helper()
-	m, err := a.Get(name)
+	m, err := a.Get(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestStartOutsideItsCgroup(t *testing.T) {
 	if len(w.Hooks) > 0 {
 		t.Error("nothing was launched")
 	}
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestEnds(t *testing.T) {
 			w, a := withRunning(t)
 			w.Proc("web").End(c.exit)
 			a.waitForState(t, "web", c.want)
-			m, err := a.Get("web")
+			m, err := a.Get(t.Context(), "web")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -276,7 +276,7 @@ func TestMonitorEvents(t *testing.T) {
 		t.Errorf("events %q, want %q", seen, want)
 	}
 	a.wantState(t, "web", lifecycle.Paused)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if g := m.Snapshot().GetStatus().GetGuest(); !g.GetPanicked() || !g.GetAgentConnected() {
 		t.Errorf("guest: %v", g)
 	}

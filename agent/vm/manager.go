@@ -102,15 +102,27 @@ func (a *Manager) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, fi
 	return advised(ctx, faults.Err(), find)
 }
 
-// Get finds a VM by its name.
-func (a *Manager) Get(name string) (*VM, error) {
+// Get finds a VM by its name, if it is that of the pod that the context is for.
+func (a *Manager) Get(ctx context.Context, name string) (*VM, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	m, ok := a.vms[name]
+	a.mu.Unlock()
 	if !ok {
 		return nil, notFound(name)
 	}
+	pod, _ := ctx.Value(podKey{}).(string)
+	if own := m.Snapshot().GetStatus().GetPod().GetUid(); pod != "" && own != pod {
+		return nil, fault.Errorf(codes.NotFound, "vm %s is another than that of pod %s, which is not on this node any more", name, pod)
+	}
 	return m, nil
+}
+
+// podKey has the UID of a pod in a context.
+type podKey struct{}
+
+// ForPod has what is done with a context be done with the VM of the pod of a UID alone, and with no other of its name.
+func ForPod(ctx context.Context, uid string) context.Context {
+	return context.WithValue(ctx, podKey{}, uid)
 }
 
 // All are the VMs, by name.
@@ -190,7 +202,7 @@ func (a *Manager) Follow() (changed <-chan struct{}, stop func()) { return a.fol
 // Console connects to a VM's serial console; backlog bytes of what it has printed come
 // first.
 func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}

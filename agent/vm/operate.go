@@ -18,7 +18,7 @@ import (
 
 // operate does something short with a VM's monitor.
 func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (a *Manager) standsStill(m *VM, monitor vmm.Monitor, why error) error {
 // Stop presses the power button, and kills the VM after its grace period;
 // killed says that it came to that.
 func (a *Manager) Stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -264,7 +264,7 @@ func over(ctx context.Context, l *live, err error) error {
 
 // Kill ends a VM at once, whatever is being done with it.
 func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}

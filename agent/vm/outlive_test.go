@@ -42,7 +42,7 @@ func (w *world) wantUserReserved(t *testing.T, a *testAgent, name string) {
 	}
 	a.mustCreate(t, name)
 	a.mustStart(t, name)
-	vm, _ := a.Get(name)
+	vm, _ := a.Get(t.Context(), name)
 	if uid := vm.Snapshot().GetStatus().GetProcess().GetUid(); uid == 1000 {
 		t.Errorf("%s has got user id %d", name, uid)
 	}

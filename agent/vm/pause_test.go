@@ -25,7 +25,7 @@ func (m *statusMonitor) Status(context.Context) (vmm.Status, error) { return m.s
 // is forgotten when the guest runs.
 func TestPauseIsTold(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}}
 	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor) // of its own: the other is watched, too

@@ -74,7 +74,7 @@ func slotText(slot int) string {
 // wantDevices compares the devices in memory and on disk.
 func (a *testAgent) wantDevices(t *testing.T, complete, own string) {
 	t.Helper()
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestResize(t *testing.T) {
 	if _, _, err := b.Resize(t.Context(), &nodev1.ResizeVMRequest{Name: "web", Vcpus: 6, Memory: "3Gi"}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := b.Get("web")
+	m, err := b.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestEndReason(t *testing.T) {
 // paused waits until a VM is paused for a reason.
 func (a *testAgent) paused(t *testing.T, why nodev1.PauseReason, disk string) {
 	t.Helper()
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func (a *testAgent) paused(t *testing.T, why nodev1.PauseReason, disk string) {
 // agent which takes the VM up finds the reason again.
 func TestPauseReasons(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if err := m.Change(func(vm *nodev1.VirtualMachine) {
 		vm.Status.EffectiveSpec.Disks = []*specv1.Disk{{Name: "root"}, {Name: "data"}}
 	}); err != nil {

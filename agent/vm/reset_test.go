@@ -20,7 +20,7 @@ func TestFailedReset(t *testing.T) {
 			_, err := a.Reset(t.Context(), "web")
 			vmtest.WantCode(t, step, err, codes.Unavailable)
 			a.wantState(t, "web", want)
-			m, err := a.Get("web")
+			m, err := a.Get(t.Context(), "web")
 			if err != nil {
 				t.Fatal(err)
 			}

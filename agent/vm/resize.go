@@ -43,7 +43,7 @@ func (a *Manager) Resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev
 		return nil, nil, err
 	}
 	var err error
-	if z.m, err = a.Get(r.GetName()); err != nil {
+	if z.m, err = a.Get(ctx, r.GetName()); err != nil {
 		return nil, nil, err
 	}
 	_, done, err := z.m.begin(ctx, lifecycle.Resize)

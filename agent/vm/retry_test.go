@@ -16,7 +16,7 @@ import (
 // afterwards; one that somebody has paused is left alone.
 func TestRetryDisk(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}}
 	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
@@ -69,7 +69,7 @@ func TestRetryDisk(t *testing.T) {
 // TestRetryWaits: they grow, and end.
 func TestRetryWaits(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}, status: vmm.Status{IOError: true}}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
@@ -111,7 +111,7 @@ func TestPauseHoldsWithoutDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.paused(t, byUser, "")
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if err := a.retryDisk(m); err != nil || !stopped() {
 		t.Errorf("a guest that its user has paused goes on when the disk works again: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestPauseHoldsWithoutDisk(t *testing.T) {
 	a = w.start()
 	a.paused(t, byUser, "")
 
-	m, _ = a.Get("web")
+	m, _ = a.Get(t.Context(), "web")
 	l := m.running()
 	l.mu.Lock()
 	l.monitor = &stuckMonitor{l.monitor.(*vmtest.Monitor)}

@@ -23,7 +23,7 @@ import (
 // Save writes a VM's memory and device state to a folder. If ctx ends before
 // the image is there, the guest goes on and the save has failed.
 func (a *Manager) Save(ctx context.Context, name string, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
-	m, err := a.Get(name)
+	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}

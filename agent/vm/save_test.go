@@ -33,7 +33,7 @@ func TestSaveAndStart(t *testing.T) {
 	dir := w.saved(t, a, "web")
 	a.wantState(t, "web", lifecycle.Saved)
 	w.WantNothingHeld(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	before := m.Snapshot().GetStatus()
 	if before.GetImage().GetPath() != dir {
 		t.Errorf("image %v, want %s", before.GetImage(), dir)
@@ -67,7 +67,7 @@ func TestSaveKeepsRunning(t *testing.T) {
 		t.Errorf("result %v", result)
 	}
 	a.wantState(t, "web", lifecycle.Running)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if m.Snapshot().GetStatus().GetImage() != nil {
 		t.Error("a VM that goes on has an image to be started from")
 	}
@@ -82,7 +82,7 @@ func TestSaveFails(t *testing.T) {
 			_, _, err := a.Save(t.Context(), "web", place.SaveOptions{Directory: dir}, func(shim.Progress) {})
 			vmtest.WantCode(t, "save", err, codes.ResourceExhausted)
 			a.wantState(t, "web", lifecycle.Running)
-			m, _ := a.Get("web")
+			m, _ := a.Get(t.Context(), "web")
 			if m.Snapshot().GetStatus().GetImage() != nil {
 				t.Error("a failed save left an image in the record")
 			}
@@ -98,7 +98,7 @@ func TestSaveCallerGoes(t *testing.T) {
 	_, _, err := a.Save(ctx, "web", place.SaveOptions{Directory: dir}, func(shim.Progress) { cancel() })
 	vmtest.WantCode(t, "save", err, codes.Canceled)
 	a.wantState(t, "web", lifecycle.Running)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if got, want := m.Snapshot().GetStatus().GetMessage(), "the save to "+dir+" was given up: who asked for it has gone"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
@@ -115,7 +115,7 @@ func TestSaveLosesConnection(t *testing.T) {
 	for _, step := range []string{"save", "commit"} {
 		t.Run(step, func(t *testing.T) {
 			w, a := withRunning(t)
-			m, _ := a.Get("web")
+			m, _ := a.Get(t.Context(), "web")
 			l := m.running()
 			w.Hooks[step] = func() {
 				l.shim.(*vmtest.Shim).HangUp()
@@ -170,7 +170,7 @@ func TestSaveShimDies(t *testing.T) {
 	_, _, err := a.Save(t.Context(), "web", place.SaveOptions{Directory: dir}, func(shim.Progress) {})
 	vmtest.WantCode(t, "save", err, codes.Unavailable)
 	a.wantState(t, "web", lifecycle.Saved)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if got := m.Snapshot().GetStatus().GetImage().GetPath(); got != dir {
 		t.Errorf("the image is in %q, want %s", got, dir)
 	}
@@ -226,7 +226,7 @@ func TestRestoreFailsBesideStart(t *testing.T) {
 			a.wantState(t, "copy", lifecycle.Running)
 			break
 		}
-		if _, err := a.Get("copy"); err == nil {
+		if _, err := a.Get(t.Context(), "copy"); err == nil {
 			t.Fatal("what was taken back is there")
 		}
 	}
@@ -255,7 +255,7 @@ func TestRestoreFails(t *testing.T) {
 			}
 			a.wantState(t, "web", lifecycle.Saved)
 			w.WantNothingHeld(t)
-			m, _ := a.Get("web")
+			m, _ := a.Get(t.Context(), "web")
 			if m.Snapshot().GetStatus().GetImage().GetPath() != dir {
 				t.Error("the record forgot the image")
 			}
@@ -283,7 +283,7 @@ func TestRestore(t *testing.T) {
 	a := w.start()
 	dir := w.saved(t, a, "web")
 	ctx := t.Context()
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	id := m.Snapshot().GetId()
 
 	clone, err := a.Restore(ctx, RestoreOptions{Directory: dir, Name: "copy", NewIdentity: true}, nil)
@@ -301,7 +301,7 @@ func TestRestore(t *testing.T) {
 	vmtest.WantCode(t, "under a name that is taken", err, codes.AlreadyExists)
 	_, err = a.Restore(ctx, RestoreOptions{Directory: dir, Name: "lazy", Lazy: true}, nil)
 	vmtest.WantCode(t, "lazily where it can't be", err, codes.FailedPrecondition)
-	if _, err := a.Get("lazy"); err == nil {
+	if _, err := a.Get(t.Context(), "lazy"); err == nil {
 		t.Error("a restore that failed left a VM")
 	}
 	vm, err := a.Restore(ctx, RestoreOptions{Directory: dir, Paused: true}, nil)

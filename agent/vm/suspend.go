@@ -15,7 +15,7 @@ import (
 // Suspend asks a guest to write its memory to its own disk and to power off. It returns when
 // the guest has taken that up. If it can't after all, it goes on.
 func (a *Manager) Suspend(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	m, l, err := a.reach(name, lifecycle.Suspend)
+	m, l, err := a.reach(ctx, name, lifecycle.Suspend)
 	if err != nil {
 		return nil, err
 	}

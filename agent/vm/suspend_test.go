@@ -30,7 +30,7 @@ func TestSuspend(t *testing.T) {
 	if _, err := a.Suspend(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
-	m, err := a.Get("web")
+	m, err := a.Get(t.Context(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestSuspendRefused(t *testing.T) {
 		}, codes.Unavailable, "cut off"},
 		"its machine can't": {func(t *testing.T, w *world, a *testAgent) {
 			hasAgent(w)
-			m, err := a.Get("web")
+			m, err := a.Get(t.Context(), "web")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestSuspendRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
-			if m, _ := a.Get("web"); !lifecycle.Live(m.State()) {
+			if m, _ := a.Get(t.Context(), "web"); !lifecycle.Live(m.State()) {
 				t.Error("the guest has ended")
 			}
 		})

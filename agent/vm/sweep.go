@@ -35,7 +35,7 @@ func (a *Manager) orphans() (running []string) {
 		return nil
 	}
 	for _, name := range names {
-		if _, err := a.Get(name); err == nil {
+		if _, err := a.Get(a.ctx, name); err == nil {
 			continue
 		}
 		process, err := place.RunningShim(a.own.Shims.Process(a.own.Store.RunDir(name)))

@@ -128,7 +128,7 @@ func TestAutoVMM(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.mustStart(t, "web")
-			m, _ := a.Get("web")
+			m, _ := a.Get(t.Context(), "web")
 			st := m.Snapshot().GetStatus()
 			if st.GetHypervisor() != c.hypervisor || st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says || st.GetHypervisorReason() == "" {
 				t.Errorf("%s with %s: %q, %q; want %s with %s: %q", st.GetHypervisor(), st.GetVmm().GetName(), st.GetHypervisorReason(), st.GetVmmReason(), c.hypervisor, c.vmm, c.says)
@@ -183,7 +183,7 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.wantState(t, "again", lifecycle.Running)
-	m, _ := a.Get("again")
+	m, _ := a.Get(t.Context(), "again")
 	st := m.Snapshot().GetStatus()
 	if st.GetVmm().GetName() != vmtest.OtherName || st.GetVmmReason() != "cloud-hypervisor made the image" {
 		t.Errorf("%s: %q", st.GetVmm().GetName(), st.GetVmmReason())

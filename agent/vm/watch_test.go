@@ -31,7 +31,7 @@ func (m *slowMonitor) Status(ctx context.Context) (vmm.Status, error) {
 // TestEventsOfLongAgo don't change a VM that has been paused or resumed since.
 func TestEventsOfLongAgo(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
 	pause := func() {
 		if _, err := a.Pause(t.Context(), "web"); err != nil {
@@ -99,7 +99,7 @@ func (m *restlessMonitor) Resume(ctx context.Context) error {
 // recorded as running, and its disk is tried again.
 func TestStopDuringResume(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	if _, err := a.Pause(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestStopDuringResume(t *testing.T) {
 // handled yet. One that agrees with the record is left alone.
 func TestRecordBehindVMM(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.Get("web")
+	m, _ := a.Get(t.Context(), "web")
 	l := m.running()
 	monitor, err := l.connected()
 	if err != nil {

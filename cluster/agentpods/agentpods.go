@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -72,8 +73,8 @@ type Caller struct {
 	Connections *nodes.Connections
 }
 
-// Client calls the agent of a node. done is to be called when nothing is called any more.
-func (c *Caller) Client(ctx context.Context, node string) (agent nodev1.NodeServiceClient, done func(), err error) {
+// Client calls the agent of a node about the VM of a pod. done is to be called when nothing is called any more.
+func (c *Caller) Client(ctx context.Context, node string, pod types.UID) (agent nodev1.NodeServiceClient, done func(), err error) {
 	var pods corev1.PodList
 	if err := c.Live.List(ctx, &pods, client.InNamespace(c.Namespace),
 		client.MatchingLabels{labelName: contract.AccountAgent}, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -89,5 +90,5 @@ func (c *Caller) Client(ctx context.Context, node string) (agent nodev1.NodeServ
 	if !has {
 		return nil, nil, fmt.Errorf("node %s has no vmlet-agent that is ready: see kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", node, c.Namespace, node)
 	}
-	return c.Connections.Client(node, endpoint)
+	return c.Connections.Client(node, endpoint, pod)
 }

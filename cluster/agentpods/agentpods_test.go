@@ -32,7 +32,7 @@ func TestCaller(t *testing.T) {
 	).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	c := &Caller{Live: live, Namespace: "vmlet", Connections: nodes.NewConnections(new(tls.Config))}
 	for node, want := range map[string]bool{"one": true, "two": false, "three": false, "four": false, "five": false} {
-		agent, done, err := c.Client(t.Context(), node)
+		agent, done, err := c.Client(t.Context(), node, "uid")
 		if err == nil {
 			done()
 		} else if !strings.Contains(err.Error(), "node "+node+" has no vmlet-agent that is ready") {

@@ -287,7 +287,7 @@ func (t *round) relabel(ctx context.Context, p *pod) error {
 func (t *round) ask(p *pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
 	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: p.UID, What: what}
 	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) {
-		agent, err := t.Agents.Client(key.Node)
+		agent, err := t.Agents.Client(key.Node, key.Pod)
 		if err != nil {
 			return nil, err
 		}

@@ -52,8 +52,8 @@ type Agents interface {
 	ConfirmEnded(ctx context.Context, node string, pod types.UID) error
 	// Nodes are those that have an agent.
 	Nodes() []string
-	// Client is for calls to the agent's API.
-	Client(node string) (nodev1.NodeServiceClient, error)
+	// Client is for calls to the agent's API about the VM of a pod.
+	Client(node string, pod types.UID) (nodev1.NodeServiceClient, error)
 }
 
 // Saves are calls that save VMs, by instances' names: they take minutes, and nobody waits for them.

@@ -763,7 +763,7 @@ func (a agents) ConfirmEnded(_ context.Context, node string, pod types.UID) erro
 	return nil
 }
 
-func (a agents) Client(node string) (nodev1.NodeServiceClient, error) {
+func (a agents) Client(node string, _ types.UID) (nodev1.NodeServiceClient, error) {
 	m := a.w.nodes[node]
 	if m == nil || m.dead || m.noAgent {
 		return nil, errors.New("no agent")

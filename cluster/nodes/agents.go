@@ -215,7 +215,7 @@ func (a *Agents) Changed() <-chan PodKey { return a.changes.out }
 // that it will launch none any more. Errors have gRPC codes: FAILED_PRECONDITION, one runs;
 // others, it is not known.
 func (a *Agents) ConfirmEnded(ctx context.Context, nodeName string, pod types.UID) error {
-	client, err := a.Client(nodeName)
+	client, err := a.Client(nodeName, pod)
 	if err != nil {
 		return err
 	}
@@ -240,9 +240,9 @@ func (a *Agents) answered(nodeName string) {
 	}
 }
 
-// Client calls the agent of a node. It is for one use: the next time the agent may be
+// Client calls the agent of a node about the VM of a pod. It is for one use: the next time the agent may be
 // somewhere else. Calls fail at once while the agent can't be reached.
-func (a *Agents) Client(nodeName string) (nodev1.NodeServiceClient, error) {
+func (a *Agents) Client(nodeName string, pod types.UID) (nodev1.NodeServiceClient, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.nodes[nodeName]
@@ -252,7 +252,7 @@ func (a *Agents) Client(nodeName string) (nodev1.NodeServiceClient, error) {
 	if err := a.dial(n); err != nil {
 		return nil, err
 	}
-	return nodev1.NewNodeServiceClient(n.conn), nil
+	return clientFor(n.conn, pod), nil
 }
 
 // node returns what is known of a node, at first nothing; a.mu is held.

@@ -148,7 +148,7 @@ func TestLost(t *testing.T) {
 	w.until("a", web.UID, heardOf(nodev1.State_STATE_SAVED))
 	w.SetAgents(nil)
 	w.until("a", web.UID, unheard)
-	if _, err := w.Client("a"); err == nil || !strings.Contains(err.Error(), "node a has no vmlet-agent") {
+	if _, err := w.Client("a", "uid"); err == nil || !strings.Contains(err.Error(), "node a has no vmlet-agent") {
 		t.Errorf("a client of no agent: %v", err)
 	}
 }

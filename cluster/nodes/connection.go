@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -73,9 +76,9 @@ func NewConnections(config *tls.Config) *Connections {
 	return &Connections{tls: config, nodes: make(map[string]*connection)}
 }
 
-// Client calls the agent of a node that is at an endpoint. done is to be called when nothing is
+// Client calls the agent of a node that is at an endpoint, about the VM of a pod. done is to be called when nothing is
 // called any more.
-func (c *Connections) Client(node string, e Endpoint) (client nodev1.NodeServiceClient, done func(), err error) {
+func (c *Connections) Client(node string, e Endpoint, pod types.UID) (client nodev1.NodeServiceClient, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared := c.nodes[node]
@@ -93,7 +96,7 @@ func (c *Connections) Client(node string, e Endpoint) (client nodev1.NodeService
 		c.nodes[node] = shared
 	}
 	shared.users++
-	return nodev1.NewNodeServiceClient(shared.conn), sync.OnceFunc(func() { c.leave(shared) }), nil
+	return clientFor(shared.conn, pod), sync.OnceFunc(func() { c.leave(shared) }), nil
 }
 
 func (c *Connections) leave(shared *connection) {
@@ -109,4 +112,30 @@ func (c *Connections) drop(shared *connection) {
 	if shared.replaced && shared.users == 0 {
 		shared.conn.Close()
 	}
+}
+
+// podConn is a connection for calls about the VM of one pod. VMs are named by their pods' names, which another pod may have
+// by the time that a call comes: agents refuse it then.
+type podConn struct {
+	grpc.ClientConnInterface
+	pod types.UID
+}
+
+// clientFor calls an agent about the VM of a pod.
+func clientFor(conn grpc.ClientConnInterface, pod types.UID) nodev1.NodeServiceClient {
+	return nodev1.NewNodeServiceClient(podConn{conn, pod})
+}
+
+func (c podConn) of(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, contract.MetadataPodUID, string(c.pod))
+}
+
+// Invoke makes a call.
+func (c podConn) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(c.of(ctx), method, args, reply, options...)
+}
+
+// NewStream begins a call that streams.
+func (c podConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(c.of(ctx), desc, method, options...)
 }

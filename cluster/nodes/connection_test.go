@@ -36,10 +36,10 @@ func TestConnections(t *testing.T) {
 	}
 	first, at := serve("one")
 	second, elsewhere := serve("one")
-	before, leave, err := all.Client("one", at)
+	before, leave, err := all.Client("one", at, "uid")
 	must(t, err)
 	must(t, pause(before))
-	after, leaveAfter, err := all.Client("one", elsewhere)
+	after, leaveAfter, err := all.Client("one", elsewhere, "uid")
 	must(t, err)
 	must(t, pause(after))
 	must(t, pause(before)) // it is used still
@@ -53,7 +53,7 @@ func TestConnections(t *testing.T) {
 	}
 	leaveAfter()
 	must(t, pause(after)) // kept for the next one
-	other, leaveOther, err := all.Client("two", at)
+	other, leaveOther, err := all.Client("two", at, "uid")
 	must(t, err)
 	defer leaveOther()
 	if err := pause(other); status.Code(err) != codes.Unavailable {

@@ -29,7 +29,7 @@ const (
 // guest's memory and the volume make it, and whoever waits can cancel it. progress is called whenever
 // it has come further.
 func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r Request, progress func()) (*nodev1.SaveResult, error) {
-	agent, err := s.options.Client(r.Node)
+	agent, err := s.options.Client(r.Node, r.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +60,11 @@ func cutOff(err error) bool {
 
 // goesOn asks an agent whether a VM goes on whose save was cut off: it undoes that meanwhile, unless
 // it was done.
-func (s *Saves) goesOn(ctx context.Context, vm, node string) bool {
+func (s *Saves) goesOn(ctx context.Context, vm string, r Request) bool {
 	ctx, cancel := context.WithTimeout(ctx, undoPatience)
 	defer cancel()
 	for {
-		agent, err := s.options.Client(node)
+		agent, err := s.options.Client(r.Node, r.UID)
 		if err != nil {
 			return false
 		}

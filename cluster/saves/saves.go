@@ -106,8 +106,8 @@ type Saves struct {
 type Options struct {
 	// PerNode is how many VMs of a node are saved at once.
 	PerNode int
-	// Client calls the agent of a node.
-	Client func(node string) (nodev1.NodeServiceClient, error)
+	// Client calls the agent of a node about the VM of a pod.
+	Client func(node string, pod types.UID) (nodev1.NodeServiceClient, error)
 	// Watch begins to watch a request's claims. The VM is saved only if it succeeds.
 	Watch func(ctx context.Context, vm types.NamespacedName, r Request) error
 	Now   func() time.Time
@@ -261,7 +261,7 @@ func (s *Saves) begin(c *call) {
 	s.calls.Go(func() {
 		defer cancel()
 		result, err := s.ask(ctx, vm, name, request, func() { s.progress(c) })
-		s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request.Node))
+		s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request))
 	})
 }
 

@@ -66,7 +66,7 @@ func (s *Server) guest(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstan
 	if err != nil {
 		return nil, err
 	}
-	agent, done, err := s.o.Agents.Client(ctx, pod.Spec.NodeName)
+	agent, done, err := s.o.Agents.Client(ctx, pod.Spec.NodeName, pod.UID)
 	if err != nil {
 		return nil, apierrors.NewServiceUnavailable(err.Error())
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +28,8 @@ func versions() []string { return []string{"v1", "v1alpha3"} }
 
 // Agents are those of the cluster's nodes.
 type Agents interface {
-	// Client calls the agent of a node. done is to be called when nothing is called any more.
-	Client(ctx context.Context, node string) (agent nodev1.NodeServiceClient, done func(), err error)
+	// Client calls the agent of a node about the VM of a pod. done is to be called when nothing is called any more.
+	Client(ctx context.Context, node string, pod types.UID) (agent nodev1.NodeServiceClient, done func(), err error)
 }
 
 // Options are what the API is served with.

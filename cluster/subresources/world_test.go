@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -112,8 +113,8 @@ type agents struct {
 	stop        func()
 }
 
-func (a *agents) Client(_ context.Context, node string) (nodev1.NodeServiceClient, func(), error) {
-	return a.connections.Client(node, nodes.Endpoint{Address: a.address})
+func (a *agents) Client(_ context.Context, node string, pod types.UID) (nodev1.NodeServiceClient, func(), error) {
+	return a.connections.Client(node, nodes.Endpoint{Address: a.address}, pod)
 }
 
 func serveAgent(t testing.TB, guests *nodestest.Guests) *agents {
