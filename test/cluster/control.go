@@ -3,8 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/vmlet/vmlet/test/suites"
 )
@@ -69,8 +74,11 @@ func (n *Node) servesKubelet(ctx context.Context) error {
 			return err
 		}
 		plugins, err := c.run(ctx, nil, c.programs["ctr"], ctr("plugins", "list")...)
-		if err != nil || !lacksCRI(plugins) {
+		if err != nil {
 			return err
+		}
+		if !lacksCRI(plugins) {
+			return n.answersCRI(ctx)
 		}
 		c.logf("containerd has come up without CRI, as on a machine whose inotify instances are used up: starting it again")
 		if err := n.StopComponent(Containerd); err != nil {
@@ -83,6 +91,30 @@ func (n *Node) servesKubelet(ctx context.Context) error {
 		}
 		if err := n.startComponents(Containerd); err != nil {
 			return err
+		}
+	}
+}
+
+// answersCRI waits until containerd has taken up the containers that it had: the kubelet, which is told until
+// then that the server is not initialized, ends.
+func (n *Node) answersCRI(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix:"+n.containerd(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for {
+		// Both messages may be without any field.
+		err := conn.Invoke(ctx, "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-n.cluster.broken.Done():
+			return context.Cause(n.cluster.broken)
+		case <-ctx.Done():
+			return n.blame(Containerd, fmt.Errorf("containerd does not answer as the kubelet asks: %w", err))
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
