@@ -37,8 +37,8 @@ type chaosRound struct {
 	target int
 }
 
-// everyDays is the round of make test: a guest is hibernated, and one moves, while their node's power is cut.
-var everyDays = chaosRound{deeds: [][]deed{{hibernated}, {moved}}, fault: "node", after: time.Second, lasts: 5 * time.Second}
+// everyDays is the round of make test: a guest is hibernated, and one moves, while a node is cut off. Neither may boot.
+var everyDays = chaosRound{deeds: [][]deed{{hibernated}, {moved}}, fault: "cut off", after: time.Second, lasts: 5 * time.Second}
 
 // What make chaos-cluster sets: how many rounds there are, and what they are chosen by.
 const (
