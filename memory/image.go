@@ -29,7 +29,20 @@ func Open(dir string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := openFolder(dir)
+	return openImage(nil, dir)
+}
+
+// OpenIn is Open of a folder in an open one, which may be open by O_PATH alone and must stay open
+// until Close. Errors name the folder by its name there.
+func OpenIn(parent *os.File, name string) (*Image, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	return openImage(parent, name)
+}
+
+func openImage(parent *os.File, dir string) (*Image, error) {
+	d, err := openFolderIn(parent, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +104,7 @@ func (img *Image) openPart(name string, size uint64) (*os.File, error) {
 	return f, nil
 }
 
-// Path returns the folder's absolute path.
+// Path returns the folder's absolute path, or its name in the folder that OpenIn was given.
 func (img *Image) Path() string { return img.folder.path }
 
 // Manifest returns the manifest, which is not to be changed.

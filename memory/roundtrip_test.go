@@ -95,6 +95,46 @@ func open(t testing.TB, dir string) *Image {
 	return img
 }
 
+// TestOpenIn: an image in a folder that is open by O_PATH alone, as one that another pod hands out is, can be
+// read, marked and told apart from what is not the name of a folder in there.
+func TestOpenIn(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "image")
+	saveIn(t, dir, newRAM(t, 4*PageSize), Options{})
+	fd, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := os.NewFile(uintptr(fd), parent)
+	defer folder.Close()
+	img, err := OpenIn(folder, "image")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	if img.Path() != "image" {
+		t.Errorf("path %q", img.Path())
+	}
+	if err := img.Verify(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := img.MarkUsed("somebody"); err != nil {
+		t.Error(err)
+	}
+	if err := open(t, dir).CheckUnused(); !errors.As(err, new(*UsedError)) {
+		t.Errorf("the image there is not marked: %v", err)
+	}
+	for _, name := range []string{"", ".", "..", "a/b", dir, "a\x00"} {
+		if img, err := OpenIn(folder, name); err == nil {
+			img.Close()
+			t.Errorf("%q is opened", name)
+		}
+	}
+	if _, err := OpenIn(folder, "other"); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
 func fileSize(t testing.TB, f *os.File) uint64 {
 	t.Helper()
 	st, err := f.Stat()

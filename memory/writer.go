@@ -70,11 +70,19 @@ func Create(dir string, opts Options) (*Writer, error) {
 // must stay open until the Writer has come to its end. Errors name the folder by its name
 // there. Options.Note can't be used: nobody could find the folder by what it says.
 func CreateIn(parent *os.File, name string, opts Options) (*Writer, error) {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return nil, fmt.Errorf("%.100q: not the name of a folder: %w", name, os.ErrInvalid)
+	if err := checkName(name); err != nil {
+		return nil, err
 	}
 	opts.Note = nil
 	return create(parent, name, opts)
+}
+
+// checkName refuses what is not the name of a folder in another one.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%.100q: not the name of a folder: %w", name, os.ErrInvalid)
+	}
+	return nil
 }
 
 func create(parent *os.File, dir string, opts Options) (*Writer, error) {
