@@ -52,6 +52,7 @@ type Op string
 const (
 	OpHello    Op = "hello"    // Hello → Welcome; first on every connection
 	OpDescribe Op = "describe" // none → Described; of a shim in a pod (1.1)
+	OpImage    Op = "image"    // none, with one descriptor: the folder of the volume that has the image to restore → Described, of which Restore alone is filled in (1.5)
 	OpLaunch   Op = "launch"   // Launch (+ descriptors) → Launched
 	OpSave     Op = "save"     // Save → Prepared; progress on the way
 	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
@@ -202,6 +203,9 @@ type PodRestore struct {
 	// WatchedDevices: the pod's owner has seen that nobody has written to block devices since, which
 	// they don't show. The shim alone goes by it.
 	WatchedDevices bool `json:"watchedDevices,omitempty"`
+	// Attached: the image is in a volume that is not the pod's own. Directory is where it would be if it
+	// were, Manifest is empty, and the shim waits for OpImage (1.5).
+	Attached bool `json:"attached,omitempty"`
 	// Once: the image is marked as used before the guest's first instruction, refused if it is
 	// marked, and removed when the guest runs (1.5).
 	Once bool `json:"once,omitempty"`

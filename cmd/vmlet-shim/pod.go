@@ -9,19 +9,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
 )
@@ -75,6 +72,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since, or is a block device, which can't be shown to be unchanged")
 	flags.BoolVar(&o.restore.WatchedDevices, "watched-devices", false, "with --restore: somebody has seen that nobody has used block devices since: refuse only those that show a change")
 	flags.BoolVar(&o.restore.Once, "once", false, "with --restore: refuse an image that a guest has gone on from, mark it before this guest's first instruction, and remove it when the guest runs")
+	flags.BoolVar(&o.restore.Attached, "attached", false, "with --restore: the image, of the name that DIR ends with, is in a volume that the node's agent hands in")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
 	flags.Func("credentials", "SSH keys and passwords for the guest's agent to set, `JSON`: a list of {folder, users}, where a folder without users has passwords", func(text string) error {
 		return json.Unmarshal([]byte(text), &o.credentials)
@@ -112,6 +110,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, errors.New("--once is about the image to --restore")
 	case o.restore.WatchedDevices && o.restore.Directory == "":
 		return o, errors.New("--watched-devices is about the image to --restore")
+	case o.restore.Attached && (o.restore.Directory == "" || o.restore.Lazy):
+		return o, errors.New("--attached is about an image to --restore, and --lazy maps one in the pod's own volumes")
 	case o.restore.Once && o.restore.Lazy:
 		return o, errors.New("--once removes the image when the guest runs, and --lazy maps it: leave out the one or the other")
 	case o.grace <= 0:
@@ -212,7 +212,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials, AwaitSave: o.awaitSave},
+		Pod: &server.Pod{Described: described, ReadImage: o.readImage, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials, AwaitSave: o.awaitSave},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return "", err
@@ -295,7 +295,8 @@ func (o podOptions) makeState() error {
 	return nil
 }
 
-// describe is what the agent is told. What the VM goes on from is there then.
+// describe is what the agent is told. What the VM goes on from is there then, unless it is in a volume
+// that is still to be attached.
 func (o podOptions) describe(ctx context.Context) (shim.Described, error) {
 	d := shim.Described{Paused: o.paused}
 	if o.restore.Directory == "" {
@@ -303,39 +304,13 @@ func (o podOptions) describe(ctx context.Context) (shim.Described, error) {
 		d.Specification, d.SpecificationName = content, o.specification
 		return d, err
 	}
-	manifest, err := readHead(filepath.Join(o.restore.Directory, memory.ManifestName))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = &missingImage{err}
-	}
-	if err != nil {
-		return d, fmt.Errorf("the image to restore: %w", err)
-	}
-	if err := o.putBack(ctx); err != nil {
-		return d, err
-	}
 	d.Restore = &o.restore
-	d.Restore.Manifest = manifest
-	return d, nil
-}
-
-// readHead reads what the agent wants to know of an image. The sums of its chunks, which
-// this process alone needs, are left out: those of a large guest are many MiB.
-func readHead(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	if o.restore.Attached {
+		return d, nil
 	}
-	defer f.Close()
-	defer debug.FreeOSMemory()
-	manifest, err := memory.ReadManifest(f, path)
-	if err != nil {
-		return nil, err
-	}
-	head, err := manifest.Head()
-	if err == nil && len(head) > shim.MaxPodManifest {
-		err = fmt.Errorf("%s has %d bytes beside the sums of its chunks, and a VM in a pod may have %d: restore it with vmlet restore, outside of pods", path, len(head), shim.MaxPodManifest)
-	}
-	return head, err
+	var err error
+	d.Restore.Manifest, err = o.readImage(ctx, nil)
+	return d, err
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {

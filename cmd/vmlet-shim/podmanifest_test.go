@@ -39,6 +39,20 @@ func writeManifest(t *testing.T, size, chunk uint64, specification string) (path
 	return path
 }
 
+// readHead is what the agent gets of the manifest in a file.
+func readHead(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m, err := memory.ReadManifest(f, path)
+	if err != nil {
+		return nil, err
+	}
+	return headOf(m, path)
+}
+
 // TestManifestsOfLargeVMs: what the agent wants to know of an image doesn't grow with its
 // memory, up to the most that an image may have; and what it can't be given is said.
 func TestManifestsOfLargeVMs(t *testing.T) {

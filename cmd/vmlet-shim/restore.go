@@ -17,15 +17,46 @@ import (
 	"github.com/vmlet/vmlet/shim"
 )
 
-// putBack brings the disks that the image has back to where its specification names them.
-// Cut off at any point it can be done again.
-func (o podOptions) putBack(ctx context.Context) error {
-	img, err := memory.Open(o.restore.Directory)
+// readImage returns what the agent wants to know of the image to restore, and puts its disks back. volume is
+// the folder that has it; nil: it is found by its path.
+func (o podOptions) readImage(ctx context.Context, volume *os.File) ([]byte, error) {
+	img, err := o.openImage(volume)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &missingImage{err}
+	}
 	if err != nil {
-		return fmt.Errorf("the image to restore: %w", err)
+		return nil, fmt.Errorf("the image to restore: %w", err)
 	}
 	defer debug.FreeOSMemory() // its manifest may be large
 	defer img.Close()
+	head, err := headOf(img.Manifest(), filepath.Join(img.Path(), memory.ManifestName))
+	if err != nil {
+		return nil, fmt.Errorf("the image to restore: %w", err)
+	}
+	return head, o.putBack(ctx, img)
+}
+
+func (o podOptions) openImage(volume *os.File) (*memory.Image, error) {
+	if volume != nil {
+		return memory.OpenIn(volume, filepath.Base(o.restore.Directory))
+	}
+	return memory.Open(o.restore.Directory)
+}
+
+// headOf is a manifest without the sums of the image's chunks, which this process alone needs: those of a
+// large guest are many MiB.
+func headOf(m *memory.Manifest, path string) ([]byte, error) {
+	head, err := m.Head()
+	if err == nil && len(head) > shim.MaxPodManifest {
+		err = fmt.Errorf("%s has %d bytes beside the sums of its chunks, and a VM in a pod may have %d: restore it with vmlet restore, outside of pods",
+			path, len(head), shim.MaxPodManifest)
+	}
+	return head, err
+}
+
+// putBack brings the disks that the image has back to where its specification names them.
+// Cut off at any point it can be done again.
+func (o podOptions) putBack(ctx context.Context, img *memory.Image) error {
 	if o.restore.Once {
 		if err := img.CheckUnused(); err != nil {
 			return err

@@ -260,7 +260,7 @@ func TestPodRestoreRefusals(t *testing.T) {
 	t.Run("not there", func(t *testing.T) {
 		h.check(os.Remove(manifest))
 		h.restoring()
-		h.wantExit(exitFailed, "ImageMissing: ", manifest)
+		h.wantExit(exitFailed, "ImageMissing: ", h.dir, "no "+memory.ManifestName)
 	})
 }
 
@@ -303,7 +303,7 @@ func TestPutBackStaysInItsFolder(t *testing.T) {
 		}
 		imageWith(t, dir, path)
 		o := podOptions{folders: folders{made: made}, restore: shim.PodRestore{Directory: dir}}
-		err := o.putBack(t.Context())
+		_, err := o.readImage(t.Context(), nil)
 		if err == nil || !strings.Contains(err.Error(), "files[0]") {
 			t.Errorf("%s: error %v", path, err)
 		}

@@ -146,6 +146,8 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 		return decoded(r, c.hello)
 	case shim.OpDescribe:
 		return s.describe()
+	case shim.OpImage:
+		return s.beginOpenImage(files)
 	case shim.OpLaunch:
 		return decoded(r, func(args *shim.Launch) (work, error) { return s.beginLaunch(c, r.ID, args, files) })
 	case shim.OpSave:

@@ -101,10 +101,10 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 	if l.lazyImage != nil {
 		l.vm.verified = make(chan struct{})
 	}
-	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
-	if l.once() {
-		go s.removeUsed(l.image.Path())
+	if err := s.letImageGo(l); err != nil {
+		l.log.Warn("failed to let the image go that the guest has gone on from", "error", err)
 	}
+	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
 	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
 	if l.lazyImage != nil {
 		l.vm.background.Go(func() {
@@ -198,7 +198,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 		imageUndo = &v.undo
 	}
 	var err error
-	if l.image, err = openImage(ctx, v.plan, imageUndo); err != nil {
+	if l.image, err = l.s.openImage(ctx, v.plan, imageUndo); err != nil {
 		return nil, err
 	}
 	if err := l.checkOnce(); err != nil {

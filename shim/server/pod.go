@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
@@ -16,6 +17,9 @@ const probeTime = time.Minute
 type Pod struct {
 	// Described is told as it is, but for VMMs.
 	Described shim.Described
+	// ReadImage returns what Described.Restore.Manifest is of the image in a volume that is attached, once
+	// it has made the disks that the image has; nil: the pod has no such image.
+	ReadImage func(ctx context.Context, volume *os.File) (manifest []byte, err error)
 	// StateDir is a folder that outlives the pod; empty: there is none.
 	StateDir string
 	// Sockets is the folder of sockets at which other containers of the pod hand out files: a

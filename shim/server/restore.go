@@ -15,11 +15,11 @@ import (
 // openImage opens the image that a plan goes on from, sees that it is the one
 // that was planned with, and that all but its RAM is whole. Both the image and
 // its lock last until undo.
-func openImage(ctx context.Context, p *plan.Plan, undo *undoStack) (*memory.Image, error) {
+func (s *Server) openImage(ctx context.Context, p *plan.Plan, undo *undoStack) (*memory.Image, error) {
 	if p.Restore == nil {
 		return nil, nil
 	}
-	img, err := memory.Open(p.Restore.Directory)
+	img, err := s.findImage(p)
 	if err != nil {
 		return nil, err
 	}

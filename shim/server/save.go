@@ -14,7 +14,6 @@ import (
 
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
@@ -71,17 +70,8 @@ func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) 
 		return invalid("only a VM in a pod is saved to a volume that is attached: name a folder by its path")
 	case args.Directory == "" || args.Directory == "." || args.Directory == ".." || len(args.Directory) > unix.NAME_MAX || strings.ContainsAny(args.Directory, "/\x00"):
 		return invalid("%.300q is not the name of a folder in the volume that is attached", args.Directory)
-	case len(files) != 1:
-		return invalid("%d descriptors came with the request, and the attached volume's folder is one", len(files))
 	}
-	var st unix.Stat_t
-	if err := interrupted.Retry(func() error { return unix.Fstat(int(files[0].Fd()), &st) }); err != nil {
-		return nil, os.NewSyscallError("fstat of the volume that is attached", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return invalid("the descriptor that came with the request is no folder's")
-	}
-	return duplicate(files[0])
+	return attachedFolder(files)
 }
 
 // closeBehind closes a folder's descriptor without waiting: its disk may not answer.

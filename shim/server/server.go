@@ -90,11 +90,16 @@ type Server struct {
 	damaged   string     // what is wrong with the image that RAM is mapped from
 	exit      *shim.Exit // set before ended is closed
 	refusal   string     // why no VMM is to be started
-	launchErr error      // of the last launch
+	launchErr error      // of the last launch, or of what comes before it
 	// credentials is how far the guest has the pod's Secrets; nil: not known yet.
 	credentials *shim.Credentials
 
 	damagedAt time.Time // when that was found
+	// volume is the attached one with the image to restore; nil: none is, or it is not needed any more.
+	volume *os.File
+	// reading is held while that image is read, whose manifest is kept.
+	reading  sync.Mutex
+	manifest []byte
 }
 
 // operation is a launch, a save, a commit or an abort: there is one at a time.
