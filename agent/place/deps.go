@@ -28,6 +28,8 @@ type Connection interface {
 	Welcome() shim.Welcome
 	// Describe is for shims in pods.
 	Describe(ctx context.Context) (*shim.Described, error)
+	// OpenImage gives such a shim the volume with the image that its VM goes on from.
+	OpenImage(ctx context.Context, volume *os.File) (*shim.Described, error)
 	// Events is closed when the connection is lost.
 	Events() <-chan shim.Event
 	// Console connects to the serial console; up to backlog bytes of what was last printed

@@ -190,6 +190,32 @@ func (p *Pods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 	}
 }
 
+// Attachment waits until the API server has a pod on this node that attaches a volume to another one of its
+// namespace, and of which a container has been started. It has what slim keeps, and is not to be changed.
+func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		for _, pod := range p.byUID {
+			if pod.Namespace == namespace && pod.Labels[contract.LabelAttachedTo] == string(to) && pod.DeletionTimestamp == nil && begun(pod) {
+				p.mu.Unlock()
+				return pod, nil
+			}
+		}
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no pod attaches a volume to pod %s: %w", to, context.Cause(ctx))
+		}
+	}
+}
+
+// begun: a container of the pod has been started.
+func begun(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID != "" })
+}
+
 // Gone waits until the API server has a pod no more on this node. It must have had it.
 func (p *Pods) Gone(ctx context.Context, uid types.UID) error {
 	for {

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,6 +64,63 @@ func (h *placement) Attached(ctx context.Context, uid string) (*os.File, error) 
 	return nil, &fault.Error{Code: codes.FailedPrecondition, Err: err}
 }
 
+// openImage gives the shim the volume with the image that its VM goes on from, as soon as a pod attaches it.
+func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) error {
+	ctx, end := whileConnected(ctx, h.conn)
+	defer end()
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		pod, err := h.pods.Attachment(ctx, h.pod.Namespace, h.pod.UID)
+		if err != nil {
+			return err
+		}
+		volume, err := h.Attached(ctx, string(pod.UID))
+		if err == nil {
+			return want.openIn(ctx, h.conn, volume)
+		}
+		p.log.Info("the volume with a guest's memory is not attached yet: trying again", "pod", h.pod.UID, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// openIn has the shim open the image in a volume, which is closed.
+func (w *wanted) openIn(ctx context.Context, conn place.Shim, volume *os.File) error {
+	defer volume.Close()
+	d, err := conn.OpenImage(ctx, volume)
+	if err != nil {
+		return err
+	}
+	defer d.Done()
+	if d.Restore == nil {
+		return fault.Errorf(codes.FailedPrecondition, "the shim says nothing of the image in the volume that is attached")
+	}
+	return w.parseImage(d.Restore.Manifest)
+}
+
+// whileConnected returns a context that ends with the connection. What the shim says unasked until end is lost.
+func whileConnected(ctx context.Context, conn place.Shim) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case _, open := <-conn.Events():
+				if !open {
+					cancel(shim.ErrDisconnected)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
 // Attached takes the folder only from a process of that very pod.
 func (s systemPods) Attached(ctx context.Context, uid types.UID) (*os.File, error) {
 	return pods.Attached(ctx, s.taker, s.kubeletDir, uid, func(peer pods.Peer) error {
@@ -79,6 +137,11 @@ func (s systemPods) Attached(ctx context.Context, uid types.UID) (*os.File, erro
 		}
 		return nil
 	})
+}
+
+// Attachment waits until the API server has it.
+func (s systemPods) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
+	return s.pods.Attachment(ctx, namespace, to)
 }
 
 // Pod waits until the API server has it.

@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +62,56 @@ func TestSaveToAttachedVolume(t *testing.T) {
 	close(n.gone)
 	unmount()
 	vmtest.Eventually(t, "it is forgotten with its pod", func() bool { return len(a.All()) == 0 })
+}
+
+// TestPodRestoresAttached: a guest waits for the pod that attaches its image's volume, whichever agent sees that
+// pod come, and is refused with what the shim says of the volume.
+func TestPodRestoresAttached(t *testing.T) {
+	for name, test := range map[string]struct {
+		image string // in the volume
+		again bool   // the agent is another one when the pod comes
+		runs  bool
+	}{
+		"attached":             {"restore-web", false, true},
+		"agent lost meanwhile": {"restore-web", true, true},
+		"another volume":       {"restore-other", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, n := w.start(), newFakeNode(w)
+			unmount := n.servePod(t, a)
+			manifest := savedPod(t, a, n)
+			n.attached = t.TempDir()
+			if err := os.Mkdir(filepath.Join(n.attached, test.image), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			restored := n.container(func(p *vmtest.Pod) {
+				p.Described.Specification, p.Attached = nil, manifest
+				p.Described.Restore = &shim.PodRestore{Directory: "/claim/restore-web", Once: true, Attached: true}
+			})
+			vmtest.Eventually(t, "it waits for the volume", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.awaited > 0 })
+			if launched := restored.Pod.Launched.Plan; launched != nil {
+				t.Fatal("it is launched before its image is there")
+			}
+			if test.again {
+				unmount()
+				a.end()
+				a = w.start()
+				n.servePod(t, a)
+			}
+			n.set(func() { n.others = []*corev1.Pod{attachment()} })
+			vmtest.Eventually(t, "it runs, or never", func() bool { return a.is(lifecycle.Running)() || !restored.Alive() })
+			if restored.Alive() != test.runs {
+				t.Fatalf("it runs: %v, refused with %q", restored.Alive(), restored.Pod.Refusal)
+			}
+			if !test.runs && !strings.Contains(restored.Pod.Refusal, "restore-web") {
+				t.Errorf("refused with %q", restored.Pod.Refusal)
+			}
+			if r := restored.Pod.Launched.Plan; test.runs && r.Restore.Directory != "/claim/restore-web" {
+				t.Errorf("restored from %+v", r.Restore)
+			}
+		})
+	}
 }
 
 // TestSaveOfPausedIsTold: such a VM is to be paused once it is restored.

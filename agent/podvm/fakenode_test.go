@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
@@ -49,6 +51,7 @@ type fakeNode struct {
 	granted   []string
 	gone      chan struct{}
 	others    []*corev1.Pod     // of this node
+	awaited   int               // how often one of them was looked for
 	attached  string            // the folder that any of them attaches; empty: none does
 	process   *pods.Process     // that may run its VM, beside proc
 	processes error             // why that is not known
@@ -223,6 +226,24 @@ func (n *fakeNode) Pod(_ context.Context, uid types.UID) (*corev1.Pod, error) {
 		}
 	}
 	return nil, fmt.Errorf("no pod %s", uid)
+}
+
+// Attachment waits for one that a test makes.
+func (n *fakeNode) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
+	for ; ; time.Sleep(time.Millisecond) {
+		n.mu.Lock()
+		n.awaited++
+		for _, p := range n.others {
+			if p.Namespace == namespace && p.Labels[contract.LabelAttachedTo] == string(to) {
+				n.mu.Unlock()
+				return p, nil
+			}
+		}
+		n.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 func (n *fakeNode) Attached(_ context.Context, uid types.UID) (*os.File, error) {

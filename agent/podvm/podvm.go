@@ -60,6 +60,8 @@ type podSource interface {
 	MayRunVM(ctx context.Context, uid types.UID) (*pods.Process, error)
 	// Pod waits until the API server has a pod on this node.
 	Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error)
+	// Attachment waits for a pod on this node that attaches a volume to a pod of a namespace.
+	Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error)
 	// Attached takes the folder that a pod hands out, which attaches it to another's VM.
 	Attached(ctx context.Context, uid types.UID) (*os.File, error)
 	// Gone waits until there is no such pod.

@@ -3,6 +3,7 @@ package podvm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,6 +147,23 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	}
 	vmtest.Eventually(t, "it runs again", a.is(lifecycle.Running))
 	vmtest.Eventually(t, "the image is removed", func() bool { left, err := os.ReadDir(n.volume); return len(left) == 0 && err == nil })
+
+	// And one that doesn't, if it is attached to it: nothing of the volume is left open once the guest runs.
+	if _, _, err = a.Save(t.Context(), podVM, into, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	vmtest.Eventually(t, "it is saved again", a.is(lifecycle.Saved))
+	restore = []string{"--restore", filepath.Join(n.root, "nowhere", into.Directory), "--once", "--attached"}
+	out, ended = n.run(restore...)
+	vmtest.Eventually(t, "the guest goes on from the image that is attached", func() bool { return counts() > 0 })
+	vmtest.Eventually(t, "it runs from there", a.is(lifecycle.Running))
+	n.nothingOpen(t)
+	if image, err := memory.Open(filepath.Join(n.volume, into.Directory)); err != nil {
+		t.Error(err)
+	} else if err := errors.Join(image.CheckUnused(), image.Close()); !errors.As(err, new(*memory.UsedError)) {
+		t.Errorf("the image is not marked: %v", err)
+	}
 	_, err = a.Kill(t.Context(), podVM)
 	if err != nil {
 		t.Fatal(err)
@@ -153,5 +171,26 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	<-ended
 	_, ended = n.run(restore...)
 	<-ended
+	n.saidLast(t, contract.RestoreImageUsed+": ")
+	if err := memory.Remove(filepath.Join(n.volume, into.Directory)); err != nil {
+		t.Fatal(err)
+	}
+	_, ended = n.run(restore...)
+	<-ended
 	n.saidLast(t, contract.RestoreImageMissing+": ")
+}
+
+// nothingOpen: no process of the VM's has anything of the volume open.
+func (n *attachingNode) nothingOpen(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		own := strings.HasPrefix(f, fmt.Sprintf("/proc/%d/", os.Getpid()))
+		if to, err := os.Readlink(f); err == nil && !own && strings.HasPrefix(to, n.volume) {
+			t.Errorf("%s is open: %s", to, f)
+		}
+	}
 }

@@ -49,6 +49,12 @@ func (p *Runner) take(ctx context.Context, v pods.Volume, conn place.Shim, peer 
 	if w := conn.Welcome(); w.VMMPID != 0 {
 		return p.adopt(ctx, h, w, described)
 	}
+	if described.attached {
+		p.arrivals.looked(v) // it may take long
+		if err := p.openImage(ctx, h, described); err != nil {
+			return nil, err
+		}
+	}
 	return p.launch(ctx, h, described)
 }
 
@@ -116,6 +122,8 @@ type wanted struct {
 	// image and how to restore it; nil: it was restored by an earlier agent.
 	image   *vm.Image
 	restore vm.RestoreOptions
+	// attached: the image is in a volume that another pod attaches.
+	attached bool
 }
 
 // describe asks the shim what it is there for, and what the VMMs beside it can do.
@@ -139,14 +147,19 @@ func (p *Runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	w := &wanted{restore: vm.RestoreOptions{
 		Directory: d.Restore.Directory, Lazy: d.Restore.Lazy, AllowChangedDisks: d.Restore.AllowChangedDisks, NewIdentity: d.Restore.NewIdentity,
 		Paused: d.Paused,
-	}}
-	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
-		return nil, fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.Directory, vm.MaxPath), n, shim.MaxPodManifest)
+	}, attached: d.Restore.Attached}
+	if w.attached || h.conn.Welcome().VMMPID != 0 {
+		return w, nil
 	}
-	if h.conn.Welcome().VMMPID == 0 {
-		w.image, err = vm.ParseImage(d.Restore.Manifest, filepath.Join(w.restore.Directory, memory.ManifestName))
+	return w, w.parseImage(d.Restore.Manifest)
+}
+
+func (w *wanted) parseImage(manifest []byte) (err error) {
+	if n := len(manifest); n > shim.MaxPodManifest {
+		return fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.Directory, vm.MaxPath), n, shim.MaxPodManifest)
 	}
-	return w, err
+	w.image, err = vm.ParseImage(manifest, filepath.Join(w.restore.Directory, memory.ManifestName))
+	return err
 }
 
 // launch boots the VM that a shim was started for, or restores it.

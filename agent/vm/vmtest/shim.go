@@ -52,6 +52,16 @@ func (c *Shim) Describe(ctx context.Context) (*shim.Described, error) {
 	return nil, refuse("in no pod")
 }
 
+// OpenImage says what is in the pod's Attached, if the volume has a folder of the image's name.
+func (c *Shim) OpenImage(_ context.Context, volume *os.File) (*shim.Described, error) {
+	restore := *c.proc.Pod.Described.Restore
+	if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/%s", volume.Fd(), filepath.Base(restore.Directory))); err != nil {
+		return nil, refuse(err.Error())
+	}
+	restore.Manifest = c.proc.Pod.Attached
+	return &shim.Described{Restore: &restore}, nil
+}
+
 func (c *Shim) Events() <-chan shim.Event { return c.Sends }
 
 func (c *Shim) Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error) {
