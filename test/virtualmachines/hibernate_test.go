@@ -91,6 +91,28 @@ func (v *installed) goesOn(t *testing.T, name string, rounds int) {
 		v.askAgain(t, pod, "cat /dev/vda", "in the pod")
 		v.askAgain(t, pod, "cat /dev/vdb", "on the claim")
 		v.awake(t, name, round)
+		if h := vm.Status.HibernationStatus; h.ClaimCreated {
+			v.claimLeft(t, pod, h.ClaimName)
+		} else if name == "attached" {
+			t.Errorf("nobody has made the claim that was attached: %s", text(vm))
+		}
+	}
+}
+
+// claimLeft: a claim that was made for one hibernation is gone while the VM runs that was resumed from it, and
+// so is the pod that has attached it.
+func (v *installed) claimLeft(t *testing.T, pod *corev1.Pod, claim string) {
+	t.Helper()
+	v.eventually(t, func() bool {
+		var attached corev1.PodList
+		must(t, v.api.List(v.ctx, &attached, client.InNamespace(guests), client.MatchingLabels{contract.LabelAttachedTo: string(pod.UID)}))
+		return len(attached.Items) == 0 && get(t, v, guests, claim, new(corev1.PersistentVolumeClaim)) == nil
+	}, func() string {
+		return "the claim of the saved memory stays: " + text(get(t, v, guests, claim, new(corev1.PersistentVolumeClaim)))
+	})
+	now := get(t, v, guests, pod.Name, new(corev1.Pod))
+	if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
+		t.Errorf("the VM's pod is %s, want the one in which it was resumed", text(now))
 	}
 }
 
