@@ -72,6 +72,9 @@ const (
 	// AnnotationPreparation is what is made in the pod before the VM starts (package
 	// launch), in JSON.
 	AnnotationPreparation = "vmlet.io/preparation"
+	// AnnotationOpensAttached, with any value, says that the shim of the pod's image restores a VM from a
+	// volume that is attached to the pod.
+	AnnotationOpensAttached = "vmlet.io/opens-attached-image"
 	// AnnotationLabels has the keys, separated by commas, of the labels that the pod has of its
 	// instance: one that the instance loses is taken from the pod as well.
 	AnnotationLabels = "vmlet.io/labels"

@@ -239,7 +239,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 					return nil, err
 				}
 				in := convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
-				if err := errors.Join(limited(ctx, m.GetClient(), live, &in), offered(ctx, m.GetClient(), &in)); err != nil {
+				if err := errors.Join(limited(ctx, m.GetClient(), live, &in), offered(ctx, m.GetClient(), &in), reached(ctx, live, &in)); err != nil {
 					return nil, err
 				}
 				return launcher.Pod(in)

@@ -30,6 +30,8 @@ type Input struct {
 	// takes a missing one for a claim with a file system, so that admission can convert an
 	// instance before its claims exist.
 	Claims map[string]*corev1.PersistentVolumeClaim
+	// ImageNodes are those that can mount the claim which is attached for the guest to go on from; nil: any.
+	ImageNodes *corev1.NodeSelector
 	// LimitCPU and LimitMemory: pods of the namespace need limits, also those of instances that
 	// give none.
 	LimitCPU, LimitMemory bool

@@ -36,14 +36,34 @@ func RestoreFrom(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.SavedImage 
 	return vmi.Spec.RestoreFrom
 }
 
+// AttachedImage is what the guest goes on from if the claim that has it is attached to the VM's pod until
+// the guest runs; nil: it boots, or its pod mounts the claim.
+func AttachedImage(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.SavedImage {
+	if image := RestoreFrom(vmi); image != nil && image.Attached {
+		return image
+	}
+	return nil
+}
+
 // MountedVolume is the volume that the VM's pod mounts for its memory from the start: that which
 // the guest goes on from, else HibernationVolume. nil: none.
 func MountedVolume(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.UtilityVolume {
 	image := RestoreFrom(vmi)
-	if image == nil {
+	switch {
+	case image == nil:
 		return HibernationVolume(vmi)
+	case image.Attached:
+		return nil
 	}
-	volumes := HibernationVolumes(vmi)
+	return ImageVolume(vmi)
+}
+
+// ImageVolume is the volume that the guest goes on from; nil: it boots, or does so already.
+func ImageVolume(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.UtilityVolume {
+	image, volumes := RestoreFrom(vmi), HibernationVolumes(vmi)
+	if image == nil {
+		return nil
+	}
 	i := slices.IndexFunc(volumes, func(v *kubevirtv1.UtilityVolume) bool { return v.ClaimName == image.ClaimName })
 	if i < 0 {
 		return nil

@@ -57,22 +57,38 @@ func attaches(p *corev1.Pod, claim string) bool {
 	})
 }
 
-// wantedClaim is the claim that is to be attached to the pod while it runs; empty: none.
+// wantedClaim is the claim that is to be attached to the pod; empty: none.
 func (o *observed) wantedClaim() string {
-	if o.stopStrategy() != kubevirtv1.HibernateSave || o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
+	if o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
 		return ""
 	}
+	if claim := o.imageClaim(); claim != "" {
+		return claim
+	}
 	v := convert.HibernationVolume(o.instance)
-	if v == nil || mountedFromStart(o.pod.Pod, v.ClaimName) {
+	if o.stopStrategy() != kubevirtv1.HibernateSave || v == nil || mountedFromStart(o.pod.Pod, v.ClaimName) {
 		return ""
 	}
 	return v.ClaimName
 }
 
+// imageClaim is the claim that is attached for the guest to go on from, until its status says that it runs:
+// its shim has left the claim by then. Empty: none, or the pod mounts it.
+func (o *observed) imageClaim() string {
+	image := convert.AttachedImage(o.instance)
+	if image == nil || o.final() || o.ran(o.recorded()) || o.pod == nil || mountedFromStart(o.pod.Pod, image.ClaimName) {
+		return ""
+	}
+	return image.ClaimName
+}
+
 // attachVolume makes the pod of a volume for the guest's memory.
 func attachVolume(o *observed) step {
 	claim := o.wantedClaim()
-	if claim == "" || o.pod.deleting() || o.recorded() != kubevirtv1.PhaseRunning || o.refused != nil || o.unfit(claim) != nil || o.attachment(claim) != nil {
+	if claim == "" || o.pod.deleting() || o.refused != nil || o.unfit(claim) != nil || o.attachment(claim) != nil {
+		return step{}
+	}
+	if o.recorded() != kubevirtv1.PhaseRunning && o.imageClaim() == "" {
 		return step{}
 	}
 	return step{do: attach, claim: claim}
@@ -104,11 +120,19 @@ func (o *observed) unfit(claim string) *fault {
 	c := o.claims[claim]
 	switch {
 	case c == nil:
-		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + " to save the guest's memory to: create it"}
+		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + o.purpose(claim)}
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return &fault{reasonAttachFailed, "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
 	}
 	return nil
+}
+
+// purpose is what a claim that is missing is needed for, and what to do.
+func (o *observed) purpose(claim string) string {
+	if o.imageClaim() == claim {
+		return ", which has the guest's memory: bring it back, or delete pod " + o.pod.Name
+	}
+	return " to save the guest's memory to: create it"
 }
 
 // volumeReady: the guest's memory can be saved to the volume.
@@ -188,11 +212,11 @@ func (o *observed) suspiciousAttachment() *corev1.Pod {
 // changed; zero: never.
 func (o *observed) nextAttachLook() time.Time {
 	claim := o.wantedClaim()
-	if claim == "" || o.volumeReady() {
+	if claim == "" {
 		return time.Time{}
 	}
 	p := o.attachment(claim)
-	if p == nil {
+	if p == nil || attached(p, o.pod.Spec.NodeName) {
 		return time.Time{}
 	}
 	if first := p.CreationTimestamp.Add(attachPatience); o.now.Before(first) {

@@ -233,6 +233,9 @@ func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 
 // untaken: the agent is heard and has not taken up the VM in good time.
 func (o *observed) untaken() *fault {
+	if claim := o.imageClaim(); claim != "" && !attached(o.attachment(claim), o.pod.Spec.NodeName) {
+		return o.attachFault(claim)
+	}
 	since, runs := o.pod.runs()
 	if !runs || o.now.Before(since.Add(takenPatience)) {
 		return nil

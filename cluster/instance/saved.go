@@ -112,6 +112,7 @@ func (o *observed) savedImage() *kubevirtv1.SavedImage {
 		Hypervisor:                 o.hypervisor(),
 		VirtualMachineRevisionName: o.instance.Status.VirtualMachineRevisionName,
 	}
+	_, image.Attachable = o.pod.Annotations[contract.AnnotationOpensAttached]
 	image.NodeSelector = nodeSelector(o.pod.node.labels, image.Hypervisor, o.instance.Spec.Domain.CPU)
 	if o.call != nil && o.call.Result.GetImageId() == w.id {
 		image.SizeBytes = int64(min(o.call.Result.GetImageBytes(), math.MaxInt64))
@@ -214,6 +215,12 @@ func (o *observed) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condi
 	}
 	c := condition(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, reasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
+	if claim := o.imageClaim(); claim != "" && o.pod.bound() && !attached(o.attachment(claim), o.pod.Spec.NodeName) {
+		c.Reason, c.Message = reasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.pod.Spec.NodeName
+		if f := o.attachFault(claim); f != nil {
+			c.Reason, c.Message = f.reason, f.message
+		}
+	}
 	if isFinal(phase) {
 		c = condition(c.Type, metav1.ConditionFalse, cmp.Or(why.reason, reasonRestoreFailed), why.message)
 	}

@@ -90,6 +90,8 @@ type world struct {
 	directories map[string]bool
 	images      int
 	promising   sync.Mutex // agents are asked at once
+	// careful: nobody but controllers takes attachment pods away.
+	careful bool
 	// unattachable has attachment pods get no node.
 	unattachable bool
 }
@@ -127,6 +129,8 @@ type guest struct {
 	state   nodev1.State
 	code    int32
 	message string
+	// reads is how many turns its shim takes yet to read the image that it goes on from, once that is attached.
+	reads int
 	// saving is the process whose call saves it; image and folder are what it was saved to.
 	saving        *saves.Call
 	turns         int
@@ -633,8 +637,11 @@ func (m *machine) sync(p *corev1.Pod) {
 		m.vms[p.UID] = &guest{vm: vmName, code: 1, state: nodev1.State_STATE_CRASHED}
 		return
 	case g == nil:
-		m.vms[p.UID] = &guest{vm: vmName, runs: true, state: nodev1.State_STATE_RUNNING}
+		m.vms[p.UID] = m.start(p)
 		m.say(p, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.w.now)}})
+		return
+	case g.reads > 0 && p.DeletionTimestamp == nil:
+		m.read(p, g)
 		return
 	case g.runs && p.DeletionTimestamp != nil && !g.stays && g.state != nodev1.State_STATE_SAVING:
 		g.stop(nodev1.EndReason_END_REASON_SHUTDOWN)
@@ -648,6 +655,29 @@ func (m *machine) sync(p *corev1.Pod) {
 	m.say(p, corev1.ContainerState{Terminated: end})
 	if p.DeletionTimestamp != nil {
 		m.w.unhold(p)
+	}
+}
+
+// start is the guest of a pod, which waits for its image if that is to be attached.
+func (m *machine) start(p *corev1.Pod) *guest {
+	vmi := m.w.instance()
+	if vmi != nil && uidOf(p.Labels) == vmi.UID && convert.AttachedImage(vmi) != nil {
+		return &guest{vm: vmName, reads: readingTurns}
+	}
+	return &guest{vm: vmName, runs: true, state: nodev1.State_STATE_RUNNING}
+}
+
+// read is a turn of a shim that reads the image that its guest goes on from.
+func (m *machine) read(p *corev1.Pod, g *guest) {
+	switch attached := m.w.attaches(p.UID, m.name); {
+	case m.noAgent:
+	case attached:
+		g.reads--
+	case g.reads < readingTurns && m.w.careful:
+		m.w.t.Fatalf("the image is taken away while it is read")
+	}
+	if g.reads == 0 {
+		g.runs, g.state = true, nodev1.State_STATE_RUNNING
 	}
 }
 
@@ -729,7 +759,7 @@ func (a agents) Said(node string, pod types.UID) nodes.Word {
 		return nodes.Word{Silence: a.w.now.Sub(m.heardAt)}
 	}
 	g := m.vms[pod]
-	if g == nil {
+	if g == nil || g.reads > 0 {
 		return nodes.Word{Heard: true}
 	}
 	return nodes.Word{Heard: true, VM: &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{

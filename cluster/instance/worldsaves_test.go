@@ -201,6 +201,16 @@ func (w *world) mounts(uid types.UID) bool {
 	return slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return p.UID == uid && len(p.Spec.Containers[0].VolumeMounts) == 1 })
 }
 
+// readingTurns is how many turns it takes to read an image.
+const readingTurns = 3
+
+// attaches: a pod on the node hands out a volume that is for another one.
+func (w *world) attaches(to types.UID, node string) bool {
+	return slices.ContainsFunc(w.attachments(), func(p corev1.Pod) bool {
+		return p.Spec.NodeName == node && p.Labels[contract.LabelAttachedTo] == string(to) && len(p.Status.ContainerStatuses) == 1
+	})
+}
+
 func (w *world) isAttached(c *saves.Call) bool {
 	return slices.ContainsFunc(w.attachments(), func(p corev1.Pod) bool {
 		return p.UID == c.Attachment && p.Spec.NodeName == c.Node && p.Labels[contract.LabelAttachedTo] == string(c.UID) && len(p.Status.ContainerStatuses) == 1
@@ -291,6 +301,45 @@ func (w *world) runsBare() {
 	w.addClaim("memory")
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	w.restarts = false
+}
+
+// goesOn has the VM go on from an image on a claim that is attached for that.
+func (w *world) goesOn() {
+	w.addClaim("memory")
+	w.restarts = false
+	w.addInstance(onMemory("memory"), func(vmi *kubevirtv1.VirtualMachineInstance) {
+		vmi.Spec.StartStrategy = new(kubevirtv1.StartRestore)
+		vmi.Spec.RestoreFrom = &kubevirtv1.SavedImage{ID: "1", ClaimName: "memory", Directory: "restore-web-20261124T000000Z", Attachable: true, Attached: true}
+	})
+}
+
+// resumes is what a condition says of a resume, in a word.
+func (w *world) resumes() string {
+	if vmi := w.instance(); vmi != nil {
+		return reasonOf(&vmi.Status, kubevirtv1.ConditionHibernationRestoreInProgress)
+	}
+	return ""
+}
+
+// read: an image is being read, or was.
+func (w *world) read() bool {
+	for _, m := range w.nodes {
+		for _, g := range m.vms {
+			if g.reads < readingTurns {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// letGo: the claim is not used any more, though the VM runs.
+func (w *world) letGo() {
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.until("the claim is let go", func() bool { return len(w.attachments()) == 0 })
+	if w.mounts(w.pods()[0].UID) || !w.guest().runs {
+		w.t.Fatalf("the guest runs: %v, and its pod is %+v", w.guest().runs, w.pods()[0].Spec)
+	}
 }
 
 // isSaved: the instance has ended, and its status has the image that the guest was saved to.
@@ -454,6 +503,50 @@ var savedLives = []struct {
 			w.must(w.server.Delete(w.t.Context(), &p))
 		}
 		w.isSaved()
+	}},
+	{"goes on from a volume that is attached", func(w *world) {
+		w.careful = true
+		w.goesOn()
+		w.until("it is attached", func() bool { return len(w.attachments()) == 1 })
+		w.letGo()
+		w.change(func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
+	}},
+	{"its image can't be attached for a while", func(w *world) {
+		w.careful, w.unattachable = true, true
+		w.tick = 5e9
+		w.goesOn()
+		w.until("it is said", func() bool { return w.resumes() == reasonAttachFailed })
+		w.unattachable = false
+		w.letGo()
+	}},
+	{"its attachment is lost while the image is read", func(w *world) {
+		w.goesOn()
+		w.until("it is read", func() bool { return w.read() })
+		for _, p := range w.attachments() {
+			w.must(w.server.Delete(w.t.Context(), &p))
+		}
+		w.letGo()
+	}},
+	{"its agent is lost while the image is read", func(w *world) {
+		w.careful = true
+		w.goesOn()
+		w.until("it is read", func() bool { return w.read() })
+		for _, m := range w.nodes {
+			m.noAgent = true
+		}
+		w.during(3)
+		for _, m := range w.nodes {
+			m.noAgent = false
+		}
+		w.letGo()
+	}},
+	{"its pod is deleted while the image is read", func(w *world) {
+		w.goesOn()
+		w.until("it is read", func() bool { return w.read() })
+		for _, p := range w.pods() {
+			w.must(client.IgnoreNotFound(w.server.Delete(w.t.Context(), &p)))
+		}
+		w.until("it has ended", func() bool { return isFinal(w.phase()) })
 	}},
 	{"suspends itself", func(w *world) {
 		w.runsBare()

@@ -32,6 +32,9 @@ func (l *launcher) restores() *kubevirtv1.SavedImage { return convert.RestoreFro
 func (l *launcher) hibernationFaults() (faults field.ErrorList) {
 	path := field.NewPath("spec")
 	v, image := convert.MountedVolume(l.vmi), l.restores()
+	if image != nil {
+		v = convert.ImageVolume(l.vmi)
+	}
 	if s := l.vmi.Spec.StartStrategy; image == nil && s != nil && *s == kubevirtv1.StartRestore {
 		faults = append(faults, field.Required(path.Child("restoreFrom"), "startStrategy Restore needs what the guest goes on from"))
 	}
@@ -71,6 +74,9 @@ func (l *launcher) hibernationMount() []mount {
 // were made in the pod.
 func (l *launcher) restoreCommand(image *kubevirtv1.SavedImage) []string {
 	command := []string{"--restore", path.Join(contract.HibernationFolder, image.Directory), "--once"}
+	if image.Attached {
+		command = append(command, "--attached")
+	}
 	if image.Paused {
 		command = append(command, "--paused")
 	}
@@ -82,6 +88,19 @@ func (l *launcher) restoreCommand(image *kubevirtv1.SavedImage) []string {
 		}
 	}
 	return command
+}
+
+// opensAttached: the shim of the pod's image can restore a VM from a volume that is attached: it is of this
+// release, or its image says so.
+func (l *launcher) opensAttached() bool { return l.restores() == nil || l.restores().Attachable }
+
+// reachesImage wants a node to which the claim can be attached that the guest goes on from: the scheduler
+// does not know of it, as the pod does not name it.
+func (l *launcher) reachesImage() *corev1.Affinity {
+	if l.ImageNodes == nil {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: l.ImageNodes}}
 }
 
 // launcherImage has vmlet's own programs and the VMMs: vmlet's, or the virtualisation stack's. A guest

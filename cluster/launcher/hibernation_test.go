@@ -63,6 +63,49 @@ func running(t *testing.T, in convert.Input) *corev1.Pod {
 	return p
 }
 
+// TestRestoredAttached: the pod does not mount the claim, waits for it, and goes where it can be attached. A pod
+// whose shim is from before says so to nobody.
+func TestRestoredAttached(t *testing.T) {
+	in := restored(t)
+	if has := pod(t, in).Annotations[contract.AnnotationOpensAttached]; has != "" {
+		t.Error("a pod with the image of an older shim says that it opens images that are attached")
+	}
+	in.Instance.Spec.RestoreFrom.Attachable = true
+	if has := pod(t, in).Annotations[contract.AnnotationOpensAttached]; has == "" {
+		t.Error("a pod that mounts the claim once does not say that it need not")
+	}
+	in.Instance.Spec.RestoreFrom.Attached = true
+	zone := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}
+	in.ImageNodes = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone}}
+	p := pod(t, in)
+	if p.Annotations[contract.AnnotationOpensAttached] == "" {
+		t.Error("the pod does not say that its shim opens images that are attached")
+	}
+	if command := p.Spec.Containers[0].Command; !slices.Contains(command, "--attached") {
+		t.Errorf("command %v", command)
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == "web-hibernate-1a2b3" {
+			t.Error("the pod mounts the claim")
+		}
+	}
+	for _, m := range p.Spec.Containers[0].VolumeMounts {
+		if m.MountPath == contract.HibernationFolder {
+			t.Errorf("the container mounts %s", m.Name)
+		}
+	}
+	terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for _, term := range terms {
+		if !slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == corev1.LabelTopologyZone }) {
+			t.Errorf("terms %+v: one lets the pod go where the claim can't be attached", terms)
+		}
+	}
+	delete(in.Claims, "web-hibernate-1a2b3")
+	if _, err := launcher.Pod(in); err == nil {
+		t.Error("a pod is made though there is no such claim")
+	}
+}
+
 // TestAttachment: the pod is told apart by instance and claim, lands on the VM's node alone whatever
 // that is tainted with, and goes with the VM's pod, without a right on that.
 func TestAttachment(t *testing.T) {

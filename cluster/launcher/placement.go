@@ -135,7 +135,7 @@ func enlightenments(h *specv1.HyperV) (names []string) {
 // affinity is the instance's and the cluster's, and keeps off nodes that have what the guest
 // must not have.
 func (l *launcher) affinity() *corev1.Affinity {
-	out := merge(merge(l.vmi.Spec.Affinity, l.Configuration.Placement.Affinity), l.underFurther())
+	out := merge(merge(merge(l.vmi.Spec.Affinity, l.Configuration.Placement.Affinity), l.underFurther()), l.reachesImage())
 	var never []string
 	for _, f := range l.features(kubevirtv1.CPUFeatureForbid) {
 		if !l.mayBeFurther() {

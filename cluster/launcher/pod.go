@@ -140,6 +140,10 @@ func (l *launcher) annotations() (map[string]string, error) {
 	all[contract.AnnotationDomain] = l.vmi.Name
 	all[contract.AnnotationMemoryOverhead] = strconv.FormatInt(l.overhead.request, 10)
 	delete(all, contract.AnnotationPreparation)
+	delete(all, contract.AnnotationOpensAttached)
+	if l.opensAttached() {
+		all[contract.AnnotationOpensAttached] = "true"
+	}
 	if err := l.askMultus(all); err != nil {
 		return nil, err
 	}

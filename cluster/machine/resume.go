@@ -61,6 +61,7 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 			h.status, h.resume = nil, nil
 		}
 	case restores(own, s.Image) && ran(own):
+		h.first = append(h.first, letGo(own, s.Image.ClaimName)...)
 		h.first = append(h.first, r.dispose(s)...)
 		h.status, h.resume = nil, &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeCompleted}
 		h.tell(corev1.EventTypeNormal, reasonResumed, "The guest goes on on node %s from its memory saved at %s", own.Status.NodeName, stampOf(s.Image.Timestamp))
@@ -76,6 +77,18 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 		h.status, h.resume = nil, nil
 		h.tell(corev1.EventTypeNormal, reasonImageDiscarded, "The guest boots afresh: its memory saved to %s on claim %s is discarded", s.Image.Directory, s.Image.ClaimName)
 	}
+}
+
+// letGo takes from an instance the volume that its guest has gone on from, if that was attached for the
+// resume alone.
+func letGo(own *kubevirtv1.VirtualMachineInstance, claim string) []action {
+	left := slices.DeleteFunc(slices.Clone(own.Spec.UtilityVolumes), func(v kubevirtv1.UtilityVolume) bool {
+		return forMemory(v) && v.ClaimName == claim
+	})
+	if !own.Spec.RestoreFrom.Attached || len(left) == len(own.Spec.UtilityVolumes) {
+		return nil
+	}
+	return []action{direct(own, own.Spec.StopStrategy, left)}
 }
 
 func stampOf(t *metav1.Time) string {
@@ -241,6 +254,9 @@ func (r *ruling) restore(paused bool) {
 		return
 	}
 	r.revision, r.creating = revision, restored(past, h.status, paused)
+	// A claim that stays is mounted, so that the next save does not wait for it; and so is one that could not
+	// be attached.
+	r.creating.Spec.RestoreFrom.Attached = image.Attachable && h.status.ClaimCreated && (h.resume == nil || h.resume.Failures == 0)
 	h.resume = resuming(h.resume)
 }
 

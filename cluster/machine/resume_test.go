@@ -105,6 +105,47 @@ func TestResumeStopped(t *testing.T) {
 	}
 }
 
+// TestResumedAttached: a claim that was made for the save, and is attached while the memory is read, leaves the
+// instance and is deleted once the guest runs. One that stays is mounted, as before, and so is that of an image
+// whose shim can do no other, or of a resume that has failed.
+func TestResumedAttached(t *testing.T) {
+	for name, c := range map[string]struct {
+		made, can bool
+		failures  int32
+		attached  bool
+		want      string
+	}{
+		"made for the save":        {true, true, 0, true, "stop:[] unclaim:memory Running"},
+		"an older shim's":          {true, false, 0, false, "unclaim:memory Running"},
+		"the user's":               {false, true, 0, false, "Running"},
+		"made, once it has failed": {true, true, 1, false, "unclaim:memory Running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper("Always", before("Hibernate")).asleep("memory", c.made)
+			s.vm.Status.HibernationStatus.Image.Attachable = c.can
+			if c.failures > 0 {
+				s.vm.Status.ResumeStatus = &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeFailed, Reason: reasonRestoreFailed, Failures: c.failures, RetryTimestamp: new(metav1.NewTime(s.now))}
+			}
+			expect(t, "start", s.step(), "createRestore prune Resuming")
+			if got := s.instance.Spec.RestoreFrom.Attached; got != c.attached {
+				t.Errorf("attached: %v, want %v", got, c.attached)
+			}
+			if got := s.instance.Spec.RestoreFrom.Attachable; got != c.can {
+				t.Errorf("attachable, for the next time: %v, want %v", got, c.can)
+			}
+			if len(s.instance.Spec.UtilityVolumes) != 1 {
+				t.Errorf("utility volumes %v, want that with the image", s.instance.Spec.UtilityVolumes)
+			}
+			expect(t, "while it is read", s.step(), "")
+			s.instance.Status.Phase = kubevirtv1.PhaseRunning
+			expect(t, "runs", s.step(), c.want)
+			if left := len(s.instance.Spec.UtilityVolumes); (left == 0) != c.attached {
+				t.Errorf("%d utility volumes are left", left)
+			}
+		})
+	}
+}
+
 // TestResumeFails: nothing is lost of a guest that could not go on. What may pass is tried again
 // later and later, what has to be mended when the VM or its claim is another, or somebody asks.
 func TestResumeFails(t *testing.T) {

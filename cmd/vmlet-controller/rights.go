@@ -27,6 +27,8 @@ package main
 // which it makes and deletes; claims that it fills for dataVolumeTemplates, on which it writes how
 // far that is.
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// Which nodes can mount the volume with a guest's memory, which is attached to its pod while it is read.
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
 // Whether a claim that is filled gets its volume where its first pod goes, and how its storage clones.
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // Whether a VM's pod needs limits, so that a quota lets it in.

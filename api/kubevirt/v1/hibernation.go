@@ -191,6 +191,14 @@ type SavedImage struct {
 	// +listMapKey=container
 	// +kubebuilder:validation:MaxItems=300
 	Images []SavedContainerImage `json:"images,omitempty"`
+	// Whether the launcher image that saved it can restore it from a claim that is attached to the pod while it
+	// is read.
+	// +optional
+	Attachable bool `json:"attachable,omitempty"`
+	// In an instance's restoreFrom: whether its claim is attached like that. Otherwise the pod mounts it for as
+	// long as it is there.
+	// +optional
+	Attached bool `json:"attached,omitempty"`
 	// Name of the ControllerRevision that has the VM's spec that the guest was started with.
 	// +optional
 	VirtualMachineRevisionName string `json:"virtualMachineRevisionName,omitempty"`
