@@ -58,7 +58,7 @@ func (v *installed) testClaims(t *testing.T) {
 
 // sharesClaim: VMs whose disks on a claim are shareable run at once, and one whose disk is not waits for them.
 func (v *installed) sharesClaim(t *testing.T) {
-	must(t, v.Apply(v.ctx, dynamic("shared", "loop", "Block", "ReadWriteMany", "32Mi")))
+	must(t, v.Apply(v.ctx, dynamic("shared", "loop", "Block", "ReadWriteOnce", "32Mi")))
 	for _, name := range []string{"left", "right"} {
 		vm := onClaims(t, name, "shared")
 		vm.Spec.Template.Spec.Domain.Devices.Disks[0].Shareable = new(true)

@@ -20,6 +20,8 @@ type vmmProcess struct {
 	// uuid is the guest's, which a VM has for its life; empty where the command line does not say.
 	uuid   string
 	writes []inode
+	// shares: a disk of its guest is shareable.
+	shares bool
 }
 
 func (p vmmProcess) String() string { return fmt.Sprintf("%s (process %d)", p.program, p.pid) }
@@ -41,7 +43,10 @@ func vmmsIn(cgroup string) (found []vmmProcess) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		found = append(found, vmmProcess{pid: pid, program: program, uuid: uuidOf(dir), writes: writtenBy(dir)})
+		line, _ := os.ReadFile(dir + "/cmdline") // empty: it has ended
+		found = append(found, vmmProcess{
+			pid: pid, program: program, uuid: uuidOf(string(line)), writes: writtenBy(dir), shares: strings.Contains(string(line), "share-rw"),
+		})
 	}
 	return found
 }
@@ -50,9 +55,8 @@ func isVMM(program string) bool {
 	return strings.HasPrefix(program, "qemu-system-") || strings.HasPrefix(program, "cloud-hypervisor")
 }
 
-func uuidOf(process string) string {
-	line, _ := os.ReadFile(process + "/cmdline") // empty: it has ended
-	args := strings.Split(string(line), "\x00")
+func uuidOf(commandLine string) string {
+	args := strings.Split(commandLine, "\x00")
 	if i := slices.Index(args, "-uuid"); i >= 0 && i+1 < len(args) {
 		return args[i+1]
 	}
@@ -121,15 +125,16 @@ func below(device uint64) inode {
 	return inode{device: device}
 }
 
-// runTwice says which guests have two VMMs, and which files two VMMs write to.
+// runTwice says which guests have two VMMs, and which files two VMMs write to, unless both have shareable disks.
 func runTwice(all []vmmProcess) (faults []string) {
-	guests, files := make(map[string][]string), make(map[inode][]string)
+	guests, files, alone := make(map[string][]string), make(map[inode][]string), make(map[inode]bool)
 	for _, p := range all {
 		if p.uuid != "" {
 			guests[p.uuid] = append(guests[p.uuid], p.String())
 		}
 		for _, f := range p.writes {
 			files[f] = append(files[f], p.String())
+			alone[f] = alone[f] || !p.shares
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(guests)) {
@@ -138,7 +143,7 @@ func runTwice(all []vmmProcess) (faults []string) {
 		}
 	}
 	for f, by := range files {
-		if len(by) > 1 {
+		if len(by) > 1 && alone[f] {
 			faults = append(faults, fmt.Sprintf("the file %d of device %d has %d writers at once: %s", f.number, f.device, len(by), strings.Join(by, ", ")))
 		}
 	}
@@ -175,6 +180,14 @@ func TestRunTwice(t *testing.T) {
 			{pid: 1, program: "qemu-system-x86_64", uuid: "a", writes: []inode{disk}},
 			{pid: 2, program: "cloud-hypervisor", writes: []inode{other, disk}},
 		}, want: []string{"the file 2 of device 1 has 2 writers at once: qemu-system-x86_64 (process 1), cloud-hypervisor (process 2)"}},
+		"a shareable disk": {all: []vmmProcess{
+			{pid: 1, program: "qemu-system-x86_64", uuid: "a", writes: []inode{disk}, shares: true},
+			{pid: 2, program: "qemu-system-x86_64", uuid: "b", writes: []inode{disk}, shares: true},
+		}},
+		"a shareable disk, and a VMM that does not share it": {all: []vmmProcess{
+			{pid: 1, program: "qemu-system-x86_64", uuid: "a", writes: []inode{disk}, shares: true},
+			{pid: 2, program: "qemu-system-x86_64", uuid: "b", writes: []inode{disk}},
+		}, want: []string{"the file 2 of device 1 has 2 writers at once: qemu-system-x86_64 (process 1), qemu-system-x86_64 (process 2)"}},
 	} {
 		if got := runTwice(c.all); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
