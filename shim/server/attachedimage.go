@@ -95,7 +95,7 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 func (s *Server) letImageGo(l *launch) error {
 	if !s.imageAttached() {
 		if l.once() {
-			go s.removeUsed(l.image.Path())
+			go removeUsed(l.log, l.image.Path())
 		}
 		return nil
 	}

@@ -47,12 +47,12 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 		return nil, err
 	}
 	l := &launch{
-		s: s, driver: driver, received: files, progress: c.progress(id),
+		s: s, op: op, driver: driver, received: files, progress: c.progress(id),
 		leases: args.Leases,
 		vm:     &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
 		log:    s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
 	}
-	return func() (any, error) { return s.launch(op, l) }, nil
+	return func() (any, error) { return s.launch(l) }, nil
 }
 
 func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
@@ -75,8 +75,8 @@ func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
 	return driver, nil
 }
 
-func (s *Server) launch(op *operation, l *launch) (any, error) {
-	start := time.Now()
+func (s *Server) launch(l *launch) (any, error) {
+	start, op := time.Now(), l.op
 	faultpoint.Reach("shim.launch.begun")
 	// A failed launch has left one, and this run is not to be taken for ended.
 	err := s.state.Remove(shim.ExitName)
@@ -131,6 +131,7 @@ func (s *Server) recordFailure(v *vm, err error) {
 // launch is one try to start a VMM.
 type launch struct {
 	s        *Server
+	op       *operation
 	driver   Driver
 	received []*os.File
 	leases   []shim.Lease

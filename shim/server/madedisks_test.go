@@ -267,3 +267,37 @@ func TestOnceIsNotLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// TestUsedImageIsRunOn: an agent that goes away once the image is marked as used leaves the guest running, which nobody
+// could start again from it.
+func TestUsedImageIsRunOn(t *testing.T) {
+	d := newDiskScene(t, t.TempDir())
+	image := d.saved()
+	d.options.Pod = &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: true}}}
+	d.again()
+	gone := make(chan struct{})
+	d.machine.onContinue(func() error {
+		d.machine.onContinue(nil) // once is enough
+		defer close(gone)
+		d.client.Close()
+		d.waitFor(func() bool {
+			d.server.mu.Lock()
+			defer d.server.mu.Unlock()
+			return len(d.server.conns) == 0
+		})
+		return nil
+	})
+	if err := d.launchPlan(d.planWith(image)); !errors.Is(err, shim.ErrDisconnected) {
+		t.Fatalf("the agent that has gone away gets %v", err)
+	}
+	<-gone
+	d.client = d.dial()
+	d.waitFor(func() bool {
+		d.server.mu.Lock()
+		defer d.server.mu.Unlock()
+		return d.server.op == nil
+	})
+	if !d.machine.isRunning() || d.server.LaunchError() != nil {
+		t.Errorf("the guest runs: %t; the launch: %v", d.machine.isRunning(), d.server.LaunchError())
+	}
+}

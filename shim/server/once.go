@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"os"
 
 	"github.com/vmlet/vmlet/memory"
@@ -33,7 +34,8 @@ func (l *launch) checkOnce() error {
 }
 
 // markUsed is the last thing before the guest's first instruction: from here on the image
-// is nobody's to go on from, whatever becomes of this guest.
+// is nobody's to go on from, whatever becomes of this guest. So an agent that goes away does
+// not end the launch any more: the next one finds the VM running.
 func (l *launch) markUsed(ctx context.Context) error {
 	if !l.once() {
 		return nil
@@ -41,7 +43,7 @@ func (l *launch) markUsed(ctx context.Context) error {
 	if err := l.s.checkHeld(ctx, l.vm); err != nil {
 		return err
 	}
-	if err := context.Cause(ctx); err != nil {
+	if err := l.s.outlive(ctx, l.op); err != nil {
 		return err
 	}
 	by := "run " + l.s.o.RunID
@@ -51,13 +53,21 @@ func (l *launch) markUsed(ctx context.Context) error {
 	return l.image.MarkUsed(by)
 }
 
+// outlive has an operation that goes on until here go on without who asked for it.
+func (s *Server) outlive(ctx context.Context, op *operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op.owner = nil
+	return context.Cause(ctx)
+}
+
 // removeUsed removes an image whose guest runs.
-func (s *Server) removeUsed(dir string) {
+func removeUsed(log *slog.Logger, dir string) {
 	if err := memory.Remove(dir); err != nil {
-		s.log.Warn("failed to remove the memory image that the guest has gone on from: the next save into its volume does", "directory", dir, "error", err)
+		log.Warn("failed to remove the memory image that the guest has gone on from: the next save into its volume does", "directory", dir, "error", err)
 		return
 	}
-	s.log.Info("removed the memory image that the guest has gone on from", "directory", dir)
+	log.Info("removed the memory image that the guest has gone on from", "directory", dir)
 }
 
 // LaunchError is why the last launch failed; nil: it did not, or there was none.
