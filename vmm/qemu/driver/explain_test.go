@@ -45,6 +45,10 @@ func TestExplain(t *testing.T) {
 		{"the rest of a number", "/dev/fdset/101", "/dev/fdset/101", "", ""},
 		{"several", "/proc/self/fd/4, /dev/fd/5 and /dev/fdset/13", "/srv/vmlinuz, /srv/initrd and /srv/b.raw", "", ""},
 		{"QEMU's arguments", `qemu-system-x86_64: -device {"a":{"b":[1]},"c":"d: e"}: no such bus` + "\nqemu-system-x86_64: -m 64M: no memory", "qemu-system-x86_64: no such bus\nqemu-system-x86_64: no memory", "", ""},
+		{"no program of QEMU's", "a program qemu: -m 64M: no memory", "a program qemu: -m 64M: no memory", "", ""},
+		{"no value", "qemu-system-x86_64: -S is set: twice", "qemu-system-x86_64: -S is set: twice", "", ""},
+		{"two values", "qemu-system-x86_64: -m 64M and more: no", "qemu-system-x86_64: -m 64M and more: no", "", ""},
+		{"an argument without an end", `qemu-system-x86_64: -device {"a": 1`, `-device {"a": 1`, "", ""},
 		{"anything else", "out of luck", "out of luck", "", ""},
 	} {
 		words, fault := driver.QEMU{}.Explain(p, tc.words)
