@@ -268,36 +268,58 @@ func TestOnceIsNotLeftOut(t *testing.T) {
 	}
 }
 
-// TestUsedImageIsRunOn: an agent that goes away once the image is marked as used leaves the guest running, which nobody
-// could start again from it.
+// TestUsedImageIsRunOn: once the image is marked as used, from which nobody could start the guest again, no launch is
+// undone: the guest goes on without the agent, and ends in good order with the shim.
 func TestUsedImageIsRunOn(t *testing.T) {
-	d := newDiskScene(t, t.TempDir())
-	image := d.saved()
-	d.options.Pod = &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: true}}}
-	d.again()
-	gone := make(chan struct{})
-	d.machine.onContinue(func() error {
-		d.machine.onContinue(nil) // once is enough
-		defer close(gone)
-		d.client.Close()
-		d.waitFor(func() bool {
-			d.server.mu.Lock()
-			defer d.server.mu.Unlock()
-			return len(d.server.conns) == 0
+	for name, ends := range map[string]struct {
+		begin  func(d *diskScene)
+		begun  func(s *Server) bool // s.mu is held
+		reason shim.Reason          // of the VMM's end; empty: it runs
+	}{
+		"the agent goes away": {func(d *diskScene) { d.client.Close() }, func(s *Server) bool { return len(s.conns) == 0 }, ""},
+		"the shim is to end":  {func(d *diskScene) { d.stop() }, func(s *Server) bool { return s.closing }, shim.ReasonShutdown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDiskScene(t, t.TempDir())
+			image := d.saved()
+			d.options.Pod = &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: true}}}
+			d.again()
+			d.machine.ending = Ending{Shutdown: true}
+			begun := make(chan struct{})
+			d.machine.onContinue(func() error {
+				d.machine.onContinue(nil) // once is enough
+				defer close(begun)
+				ends.begin(d)
+				d.waitFor(func() bool {
+					d.server.mu.Lock()
+					defer d.server.mu.Unlock()
+					return ends.begun(d.server)
+				})
+				return nil
+			})
+			_ = d.launchPlan(d.planWith(image)) // its connection may have ended
+			<-begun
+			d.waitFor(func() bool {
+				d.server.mu.Lock()
+				defer d.server.mu.Unlock()
+				return d.server.op == nil
+			})
+			if err := d.server.LaunchError(); err != nil {
+				t.Errorf("the launch: %v", err)
+			}
+			if ends.reason == "" {
+				d.client = d.dial()
+				if !d.machine.isRunning() {
+					t.Error("the guest does not run")
+				}
+				return
+			}
+			err := <-d.ended
+			d.check(err)
+			d.ended <- err // for the cleanup
+			if got := d.exit(); got.Reason != ends.reason {
+				t.Errorf("the VMM ended as %+v, want %s", got, ends.reason)
+			}
 		})
-		return nil
-	})
-	if err := d.launchPlan(d.planWith(image)); !errors.Is(err, shim.ErrDisconnected) {
-		t.Fatalf("the agent that has gone away gets %v", err)
-	}
-	<-gone
-	d.client = d.dial()
-	d.waitFor(func() bool {
-		d.server.mu.Lock()
-		defer d.server.mu.Unlock()
-		return d.server.op == nil
-	})
-	if !d.machine.isRunning() || d.server.LaunchError() != nil {
-		t.Errorf("the guest runs: %t; the launch: %v", d.machine.isRunning(), d.server.LaunchError())
 	}
 }

@@ -34,8 +34,8 @@ func (l *launch) checkOnce() error {
 }
 
 // markUsed is the last thing before the guest's first instruction: from here on the image
-// is nobody's to go on from, whatever becomes of this guest. So an agent that goes away does
-// not end the launch any more: the next one finds the VM running.
+// is nobody's to go on from, whatever becomes of this guest. So nothing undoes the launch any more:
+// the next agent finds the VM running, and who ends the VM does so in good order.
 func (l *launch) markUsed(ctx context.Context) error {
 	if !l.once() {
 		return nil
@@ -43,7 +43,10 @@ func (l *launch) markUsed(ctx context.Context) error {
 	if err := l.s.checkHeld(ctx, l.vm); err != nil {
 		return err
 	}
-	if err := l.s.outlive(ctx, l.op); err != nil {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := l.op.seal(); err != nil {
 		return err
 	}
 	by := "run " + l.s.o.RunID
@@ -51,14 +54,6 @@ func (l *launch) markUsed(ctx context.Context) error {
 		by = host + ", " + by
 	}
 	return l.image.MarkUsed(by)
-}
-
-// outlive has an operation that goes on until here go on without who asked for it.
-func (s *Server) outlive(ctx context.Context, op *operation) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	op.owner = nil
-	return context.Cause(ctx)
 }
 
 // removeUsed removes an image whose guest runs.

@@ -109,6 +109,29 @@ type operation struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
+
+	ending sync.Mutex
+	sealed bool // nobody ends it any more
+}
+
+// end has the operation end early, unless it is sealed.
+func (o *operation) end(why error) {
+	o.ending.Lock()
+	defer o.ending.Unlock()
+	if !o.sealed {
+		o.cancel(why)
+	}
+}
+
+// seal has the operation come to its own end from here on. The error is why it is to end.
+func (o *operation) seal() error {
+	o.ending.Lock()
+	defer o.ending.Unlock()
+	if err := context.Cause(o.ctx); err != nil {
+		return err
+	}
+	o.sealed = true
+	return nil
 }
 
 // New prepares a shim.
@@ -257,7 +280,7 @@ func (s *Server) begin(name string, owner *conn) (*operation, error) {
 		return nil, precondition("another request is under way, %s: try again when it is over", s.op.name)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s.op = &operation{name, owner, ctx, cancel, make(chan struct{})}
+	s.op = &operation{name: name, owner: owner, ctx: ctx, cancel: cancel, done: make(chan struct{})}
 	s.move()
 	return s.op, nil
 }
@@ -342,7 +365,7 @@ func (s *Server) abortAll(why error) *vm {
 			continue
 		}
 		s.mu.Unlock()
-		op.cancel(why)
+		op.end(why)
 		<-op.done
 	}
 }

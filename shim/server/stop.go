@@ -146,8 +146,11 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 	op, v := s.op, s.vm
 	if v == nil && op != nil && op.name == opLaunch {
 		return func() (any, error) {
-			op.cancel(errKilled)
+			op.end(errKilled)
 			<-op.done
+			if next, err := s.beginKill(args); err == nil {
+				return next() // it was too late to undo the launch
+			}
 			return nil, precondition("the launch was given up: there is no VMM any more")
 		}, nil
 	}
@@ -160,7 +163,7 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 	v.killed = true
 	s.refusal = cmp.Or(s.refusal, args.Reason)
 	if op != nil {
-		op.cancel(errKilled)
+		op.end(errKilled)
 	}
 	return func() (any, error) {
 		if err := v.proc.kill(); err != nil {

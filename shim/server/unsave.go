@@ -175,7 +175,7 @@ func (s *Server) beginAbort(c *conn) (work, error) {
 	defer s.mu.Unlock()
 	if op := s.op; op != nil && op.owner == c {
 		return func() (any, error) {
-			op.cancel(errAborted)
+			op.end(errAborted)
 			<-op.done
 			return nil, nil
 		}, nil

@@ -107,7 +107,7 @@ func (s *Server) settle(v *vm) {
 			s.dropPrepared(p)
 			return
 		}
-		op.cancel(v.proc.failure())
+		op.end(v.proc.failure())
 		<-op.done // another may have begun since: to abort a save
 	}
 }
@@ -205,7 +205,7 @@ func (s *Server) lost(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	if s.op != nil && s.op.owner == c {
-		s.op.cancel(errGone)
+		s.op.end(errGone)
 	}
 	p, v := s.prepared, s.vm
 	if p == nil || p.owner != c || s.op != nil {
