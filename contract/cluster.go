@@ -61,6 +61,10 @@ const (
 	RestoreDiskChanged = "DiskChanged"
 )
 
+// TaintFormerMachineOff, with any value and effect, says of a Node that the machine which it was before is off. Of the one
+// that it is now it says nothing, as the taint out-of-service would, on which Kubernetes acts, too.
+const TaintFormerMachineOff = "vmlet.io/former-machine-off"
+
 // Annotations of a VM's pod.
 const (
 	// AnnotationDomain is the instance's name.

@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -233,6 +234,12 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 		}
 		return o.again(d, p, to, base, "the importer ended without saying that the claim is filled")
 	case corev1.PodFailed:
+		if !podend.Pod(p) {
+			// Another pod on another node would be a second writer, and this one, once deleted, in nobody's way.
+			to.Phase, to.Message = contract.ImportFailed, fmt.Sprintf("the kubelet of node %s has lost sight of the importer, which may still write: see that it has ended, then delete pod %s", p.Spec.NodeName, p.Name)
+			d.record(*o, to, "", "")
+			return d
+		}
 		if c != nil && c.State.Terminated != nil && p.Status.Reason == "" {
 			return o.again(d, p, to, base, ended(c.State.Terminated))
 		}

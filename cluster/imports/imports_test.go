@@ -205,7 +205,7 @@ func fills(change ...func(*corev1.Pod, *corev1.ContainerStatus)) func(*Observed)
 }
 
 func ends(code int32, message string) *corev1.ContainerStateTerminated {
-	return &corev1.ContainerStateTerminated{ExitCode: code, Message: message, Reason: "Error"}
+	return &corev1.ContainerStateTerminated{ExitCode: code, Message: message, Reason: "Error", ContainerID: "containerd://1", FinishedAt: metav1.Unix(1, 0)}
 }
 
 // told is a decision in words.
@@ -314,6 +314,9 @@ func TestDecide(t *testing.T) {
 		"evicted": {scene(t, web, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {
 			p.Status.Reason, p.Status.Message = "Evicted", "disk pressure"
 		})), "message=the importer's pod failed: Evicted disk pressure; the next attempt begins at 1970-01-01T00:00:10Z,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
+		"its kubelet has lost sight of it": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), func(p *corev1.Pod, c *corev1.ContainerStatus) {
+			p.Spec.NodeName, c.State.Terminated = "n1", &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: "containerd://1"}
+		})), "message=the kubelet of node n1 has lost sight of the importer, which may still write: see that it has ended, then delete pod importer-root-c6678a5678,phase=Failed,"},
 		"a copy failed": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), ended(1, "no room\n"))),
 			"message=no room; the next attempt begins at 1970-01-01T00:00:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
 		"a copy failed for the third time": {scene(t, copied, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), ended(1, "no room"), restarted("2"))),

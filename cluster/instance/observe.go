@@ -251,7 +251,7 @@ func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) 
 	if p.node, err = r.node(ctx, r.Client, name); err != nil {
 		return err
 	}
-	if p.node.lost() || machine != nil && ended {
+	if p.node.lost() || machine != nil && (ended || p.promised) {
 		// Much follows from it.
 		if p.node, err = r.node(ctx, r.Live, name); err != nil {
 			return err
@@ -368,6 +368,7 @@ func nodeOf(o *corev1.Node) node {
 	}
 	for _, t := range o.Spec.Taints {
 		n.outOfService = n.outOfService || t.Key == corev1.TaintNodeOutOfService
+		n.formerOff = n.formerOff || t.Key == contract.TaintFormerMachineOff
 	}
 	return n
 }

@@ -112,6 +112,7 @@ type node struct {
 	ready        corev1.ConditionStatus
 	since        time.Time // ready has been so
 	outOfService bool      // it carries the taint
+	formerOff    bool      // it carries the taint that the machine which it was before is off
 	// shuttingDown: its kubelet ends all pods, which nobody deletes.
 	shuttingDown bool
 	// renewed is when the kubelet renewed the node's Lease; zero: not asked, or it has none.
@@ -147,8 +148,13 @@ func (n node) lost() bool {
 // controller was: it takes up its VMs within 30 s, and is connected to again within 15 s.
 const heardPatience = time.Minute
 
-// lostNode: the pod's node is, or the machine that was it, of whose end only the taint speaks: the Node is ready again.
-func (h *host) lostNode() bool { return h.node.lost() || h.replaced && h.node.outOfService }
+// lostNode: the pod's node is, or the machine that was it, of which only a taint of its own speaks.
+func (h *host) lostNode() bool {
+	if h.replaced {
+		return h.node.formerOff
+	}
+	return h.node.lost()
+}
 
 // lost: the host is, by the word of somebody who must know, and its agent, which has had the time to
 // be heard, does not contradict: of a Node that somebody deleted the machine may run on. While the

@@ -83,7 +83,7 @@ var nodeStates = []circumstance{
 	{"tainted, ready", outOfService},
 	{nodeTainted, func(p *pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
 	{nodeReplaced, func(p *pod) { p.replaced = true }},
-	{nodeReplacedTainted, func(p *pod) { p.replaced, p.node.outOfService = true, true }},
+	{nodeReplacedTainted, func(p *pod) { p.replaced, p.node.formerOff = true, true }},
 	{nodeDeleted, func(p *pod) { p.node = node{} }},
 }
 

@@ -175,7 +175,8 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		was, is := nodeOf(e.ObjectOld.(*corev1.Node)), nodeOf(e.ObjectNew.(*corev1.Node))
-		return was.ready != is.ready || was.outOfService != is.outOfService || was.shuttingDown != is.shuttingDown
+		return was.ready != is.ready || was.outOfService != is.outOfService || was.formerOff != is.formerOff || was.shuttingDown != is.shuttingDown ||
+			replaces(is.machine, was.machine)
 	}}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // TestWhoIsLookedAt: what a claim, a node, a pod and an agent's word lead to.
@@ -65,6 +66,11 @@ func TestNodeChanges(t *testing.T) {
 		}
 		return n
 	}
+	machine := func(uuid string) *corev1.Node {
+		n := of("True", 1)
+		n.Status.NodeInfo.SystemUUID = uuid
+		return n
+	}
 	for _, test := range []struct {
 		name     string
 		old, now *corev1.Node
@@ -74,6 +80,8 @@ func TestNodeChanges(t *testing.T) {
 		{"not ready", of("True", 1), of("Unknown", 1), true},
 		{"ready", of("False", 1), of("True", 1), true},
 		{"some taint", of("True", 1), of("True", 1, "team"), false},
+		{"its former machine off", of("True", 1), of("True", 1, contract.TaintFormerMachineOff), true},
+		{"another machine", machine("a"), machine("b"), true},
 		{"out of service", of("Unknown", 1), of("Unknown", 1, corev1.TaintNodeOutOfService), true},
 	} {
 		if got := nodeChanges().Update(ctrlevent.UpdateEvent{ObjectOld: test.old, ObjectNew: test.now}); got != test.want {

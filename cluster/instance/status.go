@@ -213,12 +213,12 @@ func (o *observed) otherMachine() *fault {
 	node := o.pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, whose system UUID is " + o.instance.Status.NodeMachine.SystemUUID +
 		", and which may run it still"
-	if o.pod.node.outOfService {
-		return &fault{reasonNodeReplaced, text + ", though the taint says that it is out of service: the VM counts as ended when vmlet's agent on the new machine " +
+	if o.pod.node.formerOff {
+		return &fault{reasonNodeReplaced, text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
 			"confirms that it does not run there, or has not been heard for " + heardPatience.String()}
 	}
-	return &fault{reasonNodeReplaced, text + ": turn that machine off, then run kubectl taint node " + node + " " + corev1.TaintNodeOutOfService +
-		"=replaced:NoSchedule until the VM has ended, or delete the Node"}
+	return &fault{reasonNodeReplaced, text + ": turn that machine off, then run kubectl taint node " + node + " " + contract.TaintFormerMachineOff +
+		"=:PreferNoSchedule until the VM has ended, or delete the Node"}
 }
 
 // unconfirmed names the nodes on which a VM may run, the first of them.

@@ -99,7 +99,12 @@ var lives = []struct {
 			w.t.Fatalf("phase %s of %s while the guest may run on the first machine", w.phase(), w.instance().UID)
 		}
 		w.fail(old, true)
-		w.taint(node)
+		w.taint(node) // says nothing of the first machine
+		w.during(12)
+		if w.phase() != kubevirtv1.PhaseUnknown || w.instance().UID != first {
+			w.t.Fatalf("phase %s of %s while nobody has said that the first machine is off", w.phase(), w.instance().UID)
+		}
+		w.taintWith(node, contract.TaintFormerMachineOff)
 		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 	}},
 	{"its machine is started again", func(w *world) {

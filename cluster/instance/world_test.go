@@ -739,10 +739,12 @@ func (w *world) fail(name string, powerOff bool) {
 }
 
 // taint says that a node is out of service.
-func (w *world) taint(name string) {
+func (w *world) taint(name string) { w.taintWith(name, corev1.TaintNodeOutOfService) }
+
+func (w *world) taintWith(name, key string) {
 	n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
 	w.must(err)
-	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+	n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoExecute}}
 	w.must(w.server.Update(w.t.Context(), n))
 }
 

@@ -24,7 +24,7 @@ func advice(reason string) string {
 	case "NodeUnresponsive":
 		return "bring the node back; only if it is off and stays off: kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 	case "NodeReplaced":
-		return "turn the first machine off, then: kubectl taint node NODE node.kubernetes.io/out-of-service=replaced:NoSchedule, until the VM has ended"
+		return "turn the first machine off, then: kubectl taint node NODE vmlet.io/former-machine-off=:PreferNoSchedule, until the VM has ended"
 	case "AgentUnavailable", "EndUnconfirmed":
 		return "look at vmlet's agent on that node: kubectl -n vmlet get pods -o wide; kubectl vmlet nodes"
 	case "Terminating":
