@@ -75,7 +75,7 @@ func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) erro
 		}
 		volume, err := h.Attached(ctx, string(pod.UID))
 		if err == nil {
-			return want.openIn(ctx, h.conn, volume)
+			return p.openIn(ctx, h.conn, want, volume)
 		}
 		p.log.Info("the volume with a guest's memory is not attached yet: trying again", "pod", h.pod.UID, "error", err)
 		select {
@@ -87,7 +87,7 @@ func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) erro
 }
 
 // openIn has the shim open the image in a volume, which is closed.
-func (w *wanted) openIn(ctx context.Context, conn place.Shim, volume *os.File) error {
+func (p *Runner) openIn(ctx context.Context, conn place.Shim, w *wanted, volume *os.File) error {
 	defer volume.Close()
 	d, err := conn.OpenImage(ctx, volume)
 	if err != nil {
@@ -97,6 +97,8 @@ func (w *wanted) openIn(ctx context.Context, conn place.Shim, volume *os.File) e
 	if d.Restore == nil {
 		return fault.Errorf(codes.FailedPrecondition, "the shim says nothing of the image in the volume that is attached")
 	}
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	return w.parseImage(d.Restore.Manifest)
 }
 

@@ -176,9 +176,12 @@ func (o *observed) attachFault(claim string) *fault {
 	if p == nil || o.now.Before(p.CreationTimestamp.Add(attachPatience)) || attached(p, o.pod.Spec.NodeName) {
 		return nil
 	}
+	todo := "; see kubectl describe pod " + p.Name
+	if o.imageClaim() == claim {
+		todo += ", or delete pod " + o.pod.Name + ": the next one mounts the claim"
+	}
 	failed := func(why string) *fault {
-		return &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why +
-			"; see kubectl describe pod " + p.Name}
+		return &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why + todo}
 	}
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return failed(c.Message)
