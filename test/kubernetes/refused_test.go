@@ -25,7 +25,7 @@ func (d *deployment) testFailing(t *testing.T) {
 	add(file("absurd", "absurd.yaml"), "memory.size: ")
 	add(file("too-large", "huge.yaml"), "memory.size: 64Gi is more than the", "raise its sizeLimit, or the pod's memory limit")
 	add(file("no-file", "none.yaml"), "/guest/none.yaml: no such file or directory")
-	add(d.restorePod("no-image", "/saved/none"), "/saved/none/manifest.json: no such file or directory")
+	add(d.restorePod("no-image", "/saved/none"), "/saved/none: open folder: no such file or directory")
 	add(vmPod{name: "nothing"}, "name the specification's file, or --restore an image")
 	onDisk := file("on-disk", "emulated.yaml")
 	onDisk.change = volume(object{"name": "vmlet", "emptyDir": object{}})
