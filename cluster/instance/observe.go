@@ -281,7 +281,7 @@ func (o *observed) machine(p *pod) *kubevirtv1.NodeMachine {
 }
 
 // machineOf is which machine a Node is; nil: it doesn't say. Where the firmware has no UUID the kubelet takes the machine
-// id in its place, which another system on the same machine does not have, and on some each boot makes anew.
+// id in its place, which another system on the same machine does not have, and which some systems make again with each boot.
 func machineOf(o *corev1.Node) *kubevirtv1.NodeMachine {
 	plain := func(id string) string { return strings.ToLower(strings.ReplaceAll(id, "-", "")) }
 	info := o.Status.NodeInfo
