@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/everything"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // lives are what VMs go through. Each ends in the same state, whatever fails on the way.
@@ -228,6 +229,7 @@ func TestLives(t *testing.T) {
 			if len(w.errors) > 0 {
 				t.Errorf("errors though nothing failed: %v", w.errors)
 			}
+			suites.Walk(t)
 			all := []map[string]outcome{{"is lost": lost}, {"killed before": killedBefore}}
 			if everything.Wanted() {
 				all = []map[string]outcome{{"is lost": lost, "killed before": killedBefore, "fails": fails, "killed after": killedAfter}}
@@ -263,6 +265,7 @@ func short(life int, variants ...int) []int {
 // TestTwoControllers: at each write of one controller another does all it can, with a cache
 // that is as old as the last turn, or older.
 func TestTwoControllers(t *testing.T) {
+	suites.Walk(t)
 	for i, l := range slices.Concat(lives, savedLives) {
 		for _, behind := range short(i, 1, 0, 10) {
 			t.Run(fmt.Sprintf("%s, %d turns behind", l.name, behind), func(t *testing.T) {
@@ -300,6 +303,7 @@ func TestTwoControllers(t *testing.T) {
 // TestStaleCache: a controller whose cache stays behind for a while does no harm, and goes on
 // when the cache has caught up.
 func TestStaleCache(t *testing.T) {
+	suites.Walk(t)
 	for i, l := range slices.Concat(lives, savedLives) {
 		for _, every := range short(i, 9, 2) {
 			t.Run(fmt.Sprintf("%s, read every %d turns", l.name, every), func(t *testing.T) {

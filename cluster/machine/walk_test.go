@@ -11,6 +11,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/everything"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // chapters of a VM's life. What comes of each is the same whatever fault befalls the
@@ -248,6 +249,7 @@ func TestLife(t *testing.T) {
 			t.Parallel()
 			calm := newWorld(t, fault{}, lag{})
 			chapter(calm)
+			suites.Walk(t)
 			for i, c := range []struct {
 				kind string
 				lag

@@ -1,0 +1,5 @@
+//go:build race
+
+package suites
+
+const race = true
