@@ -14,10 +14,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster image fuzz chaos chaos-cluster vulncheck clean
+.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster cluster-redeploy image node-image cluster-image fuzz chaos chaos-cluster vulncheck clean
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What is built, vetted and built by tests is compiled alike, and so once.
 build lint check: export CGO_ENABLED = 0
@@ -34,14 +34,16 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 	$(MAKE) --no-print-directory build PROGRAMS="$(PROGRAMS)"
 	test/demo
 
-# A part of the cluster's tests, on a cluster of its own.
+# A part of the cluster's tests, on the cluster that make cluster runs, or else on one of its own.
 PART ?=
 
 ifneq ($(PART),)
+test: export CGO_ENABLED = 0
+test: export GOFLAGS += -trimpath
 test:
 	test/setup test
 	deploy/image/packages --any >/dev/null
-	$(GO) test -race -vet=off -count=1 -v -timeout $(TIMEOUT) ./test/virtualmachines -run 'TestVirtualMachines/$(PART)$$'
+	VMLET_SHARED_CLUSTER=1 $(GO) test -vet=off -count=1 -v -timeout $(TIMEOUT) ./test/virtualmachines -run 'TestVirtualMachines/$(PART)$$'
 	@echo "vmlet: $(PART) passed"
 else
 test: ## every check and every test; PART=hibernate: a part of the cluster's; TIMES=FILE: what each package takes; VMLET_EVERYTHING=1: all versions and hypervisors
@@ -59,15 +61,19 @@ VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirn
 # -vet=off: lint has vetted all of it, and here all that it depends on would be, once more.
 TIMEOUT ?= $(if $(VMLET_EVERYTHING),4h,70m)
 
+# Packages with walks of states, which suites.Walk leaves out under -race: their tests run without it, too.
+WALKS = $(shell grep -rl --include='*_test.go' 'suites[.]Walk(t)' . | xargs -n1 dirname | sort -u)
+
 # A file that gets a line of each package: what its tests took.
 TIMES ?=
-TESTED = $(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) $(if $(TIMES),-exec '$(CURDIR)/test/timed $(abspath $(TIMES))')
+TESTED = $(GO) test -vet=off -count=1 -timeout $(TIMEOUT) $(if $(TIMES),-exec '$(CURDIR)/test/timed $(abspath $(TIMES))')
 
 .PHONY: test-vms test-rest
 test-vms:
-	$(TESTED) -p 3 $(VMS)
+	$(TESTED) -race -p 3 $(VMS)
 test-rest:
-	$(TESTED) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(TESTED) -race -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath" $(TESTED) -p 1 $(WALKS)
 
 check: ## build, vet, and test what changed and what imports it, without VMs; BASE=COMMIT: since then
 	$(GO) build ./...
@@ -108,7 +114,10 @@ NODES  ?= 1
 cluster: ## a Kubernetes cluster with vmlet in it, until Ctrl-C; NODES=2: of two nodes
 	test/setup cluster
 	$(MAKE) --no-print-directory image PACKAGES=--any
-	$(GO) run ./test/cluster/up -nodes $(NODES) -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+	$(GO) run ./test/cluster/up -nodes $(NODES) -programs $(BIN) -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+
+cluster-redeploy: build ## what was rebuilt, into the cluster that make cluster runs
+	$(GO) run ./test/cluster/up -redeploy -programs $(BIN)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .
@@ -153,11 +162,18 @@ CLOUD_HYPERVISOR_FIRMWARE ?=
 PACKAGES ?=
 
 image: build ## dist/*.tar, vmlet with QEMU, and the cluster's programs, as container images; CLOUD_HYPERVISOR=FILE adds that
+	$(MAKE) --no-print-directory node-image cluster-image
+
+# Of the programs that make build made.
+node-image:
 	@mkdir -p dist
-	packages=$$(deploy/image/packages $(PACKAGES)) && $(GO) run ./deploy/image -packages "$$packages" \
+	packages=$$(deploy/image/packages $(PACKAGES)) && $(GO) run ./deploy/image -programs $(BIN) -packages "$$packages" \
 	  -reference $(IMAGE) -version $(VERSION) -cloud-hypervisor "$(CLOUD_HYPERVISOR)" \
 	  -cloud-hypervisor-firmware "$(CLOUD_HYPERVISOR_FIRMWARE)" -o dist/vmlet-image.tar
-	$(GO) run ./deploy/image -cluster -reference $(CLUSTER_IMAGE) -version $(VERSION) -o dist/vmlet-cluster-image.tar
+
+cluster-image:
+	@mkdir -p dist
+	$(GO) run ./deploy/image -programs $(BIN) -cluster -reference $(CLUSTER_IMAGE) -version $(VERSION) -o dist/vmlet-cluster-image.tar
 
 clean: ## what make build made
 	rm -rf bin dist
