@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,14 +34,21 @@ func hierarchies() ([]hierarchy, error) {
 		return nil, err
 	}
 	defer file.Close()
+	return hierarchiesOf(file)
+}
+
+// hierarchiesOf reads mountinfo(5). One that is mounted at several places, as by somebody's chroot, counts once.
+func hierarchiesOf(mounts io.Reader) ([]hierarchy, error) {
 	var found []hierarchy
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	devices := make(map[string]bool)
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
 		// ID parent device root point options [optional] - type source super
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		mount, fstype := strings.Fields(before), strings.Fields(after)
-		if len(mount) < 5 || len(fstype) < 3 || !strings.HasPrefix(fstype[0], "cgroup") {
+		if len(mount) < 5 || len(fstype) < 3 || !strings.HasPrefix(fstype[0], "cgroup") || devices[mount[2]] {
 			continue
 		}
+		devices[mount[2]] = true
 		found = append(found, hierarchy{
 			path: mount[4], unified: fstype[0] == "cgroup2",
 			cpuset: fstype[0] == "cgroup" && slices.Contains(strings.Split(fstype[2], ","), "cpuset"),

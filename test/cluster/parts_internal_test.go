@@ -54,6 +54,23 @@ func TestLacksCRI(t *testing.T) {
 	}
 }
 
+// TestHierarchies: what somebody's chroot has mounted once more is not another hierarchy.
+func TestHierarchies(t *testing.T) {
+	all, err := hierarchiesOf(strings.NewReader(`31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw
+57 54 0:31 / /tmp/chroot/sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+64 54 0:38 / /tmp/chroot/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []hierarchy{{path: "/sys/fs/cgroup/cpuset", cpuset: true}, {path: "/sys/fs/cgroup/unified", unified: true}}
+	if !slices.Equal(all, want) {
+		t.Errorf("got %+v, want %+v", all, want)
+	}
+}
+
 func TestProgramImage(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tool")
