@@ -53,7 +53,7 @@ type Options struct {
 	// IPv6 gives each pod an IPv6 address, too, at which other pods reach it. Services have none.
 	IPv6 bool
 	// Logf, if there is one, is told what is being done.
-	Logf func(format string, args ...any)
+	Logf func(format string, args ...any) `json:"-"`
 }
 
 // Bind puts From, the machine's, in the place of To on the node. From is in none
@@ -74,6 +74,7 @@ type Cluster struct {
 	connected bool
 	logf      func(string, ...any)
 	stop      sync.Once
+	owner     *owner // nil: this program has started it
 
 	members sync.Mutex
 	nodes   []*Node  // by number; the first is Node
@@ -281,12 +282,16 @@ func (c *Cluster) MachineAddress() string { return c.net.machine() }
 // which.
 func (c *Cluster) Broken() context.Context { return c.broken }
 
-// Stop ends all that runs in the cluster and removes it. The error also tells
+// Stop ends all that runs in the cluster and removes it; of one that was joined it ends the use. The error also tells
 // of a component that had ended before. Once more is no error.
 func (c *Cluster) Stop() error {
 	var err error
 	c.stop.Do(func() {
 		ended := context.Cause(c.broken)
+		if c.owner != nil {
+			err = errors.Join(ended, c.owner.conn.Close())
+			return
+		}
 		err = errors.Join(ended, c.remove())
 	})
 	return err

@@ -121,7 +121,7 @@ func TestCluster(t *testing.T) {
 	if got, err := c.Kubectl(ctx, "get", "node/"+cluster.NodeName, "-o", "jsonpath={.status.capacity.pods}"); err != nil || got != "7" {
 		t.Errorf("the node has room for %q pods, %v", got, err)
 	}
-	useCluster(ctx, t, c)
+	useJoined(ctx, t, c)
 	all := processes(t, folder(c))
 	if !hasAddress(t, c.MachineAddress()) {
 		t.Errorf("the machine hasn't %s", c.MachineAddress())
@@ -137,6 +137,35 @@ func TestCluster(t *testing.T) {
 	}
 	if now := sysctls(t); now != machine {
 		t.Errorf("the machine's settings were\n%sand are now\n%s", machine, now)
+	}
+}
+
+// useJoined uses a cluster as another program does, which finds it, and takes nothing away.
+func useJoined(ctx context.Context, t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", c.Kubeconfig())
+	if found, _ := cluster.Shared(); found == c.Kubeconfig() { // others may run
+		t.Error("a cluster that nobody shares is found")
+	}
+	if err := c.Share(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := cluster.Shared(); found != c.Kubeconfig() || err != nil {
+		t.Errorf("the shared cluster that is found: %q, %v", found, err)
+	}
+	joined, err := cluster.Join(c.Kubeconfig(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	useCluster(ctx, t, joined)
+	if _, err := joined.AddNode(ctx); err == nil {
+		t.Error("a program that has joined a cluster has added a node")
+	}
+	if err := joined.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.InNode(ctx, "true"); err != nil {
+		t.Errorf("after a program that had joined the cluster has left: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,13 +88,15 @@ func (n *Node) Kill() error {
 	if err := n.further("killed"); err != nil {
 		return err
 	}
-	init, err := n.running()
-	if err != nil {
-		return err
-	}
 	n.mu.Lock()
-	n.init = nil
+	init, own := n.init.(*initProcess)
+	if own {
+		n.init = nil
+	}
 	n.mu.Unlock()
+	if !own {
+		return cmp.Or(n.cluster.joined(), fmt.Errorf("node %s is off", n.Name()))
+	}
 	loops := n.kubeletLoops(init)
 	errs := []error{freezeCgroup(n.cgroup(), false), init.kill(), removeCgroup(n.cgroup()), n.cluster.bridge.unplug(n.own())}
 	for _, device := range loops {
@@ -104,6 +107,9 @@ func (n *Node) Kill() error {
 
 // Boot starts a node that was killed, and returns when it is ready. Its boot ID is another one.
 func (n *Node) Boot(ctx context.Context) error {
+	if err := n.cluster.joined(); err != nil {
+		return err
+	}
 	if _, err := n.running(); err == nil {
 		return fmt.Errorf("node %s is on", n.Name())
 	}
@@ -177,6 +183,9 @@ func (n *Node) administer(ctx context.Context, verb string, flags ...string) err
 
 // AddNode has the cluster have one more node, and returns when it is ready.
 func (c *Cluster) AddNode(ctx context.Context) (*Node, error) {
+	if err := c.joined(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
 	if c.options.Storage && !c.options.attached() {
@@ -209,7 +218,7 @@ func (c *Cluster) freeNode() (*Node, error) {
 // RemoveNode ends all that runs on a node without warning, and takes away what would be on its
 // disk and its Node object.
 func (c *Cluster) RemoveNode(ctx context.Context, n *Node) error {
-	if err := n.further("removed"); err != nil {
+	if err := cmp.Or(n.further("removed"), c.joined()); err != nil {
 		return err
 	}
 	if _, err := n.running(); err == nil {
@@ -226,7 +235,7 @@ func (c *Cluster) RemoveNode(ctx context.Context, n *Node) error {
 
 // kubeletLoops are the loop devices that the kubelet has put over those of volumes of the mode
 // Block, to keep their numbers: unlike others they don't go with the processes.
-func (n *Node) kubeletLoops(init *initProcess) []*os.File {
+func (n *Node) kubeletLoops(init nodeProcess) []*os.File {
 	var found []*os.File
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
 	for _, file := range files {
@@ -235,7 +244,7 @@ func (n *Node) kubeletLoops(init *initProcess) []*os.File {
 		if err != nil || !strings.HasPrefix(path, "/var/lib/kubelet/") {
 			continue
 		}
-		if _, err := os.Stat(init.inside(path)); err != nil {
+		if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(init.pid()), "root", path)); err != nil {
 			continue // another node's
 		}
 		if device, err := os.Open("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))); err == nil {

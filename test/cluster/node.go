@@ -29,7 +29,7 @@ type Node struct {
 	dir     string
 
 	mu   sync.Mutex
-	init *initProcess // nil: the node is off
+	init nodeProcess // nil: the node is off
 }
 
 func (c *Cluster) newNode(number int) *Node {
@@ -80,7 +80,7 @@ func (n *Node) boot(o Options) (bootID string, err error) {
 	n.mu.Lock()
 	n.init = init
 	n.mu.Unlock()
-	pid := init.cmd.Process.Pid
+	pid := init.pid()
 	if err := enterCgroup(n.cgroup(), pid); err != nil {
 		return "", err
 	}
@@ -171,7 +171,7 @@ func (n *Node) loadImage(ctx context.Context, tar string) error {
 func (n *Node) containerd() string { return n.Path(containerdSocket) }
 
 // running is the node's first process, if it is on.
-func (n *Node) running() (*initProcess, error) {
+func (n *Node) running() (nodeProcess, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.init == nil {
@@ -186,7 +186,7 @@ func (n *Node) pid() string {
 	if err != nil {
 		return "0"
 	}
-	return fmt.Sprint(init.cmd.Process.Pid)
+	return fmt.Sprint(init.pid())
 }
 
 // InNode runs a program of the machine's in the node's namespaces and returns
@@ -218,10 +218,10 @@ func (n *Node) NodeAddress() string { return n.cluster.net.node(n.number) }
 // end ends all that runs on the node.
 func (n *Node) end() error {
 	n.mu.Lock()
-	init := n.init
+	init, own := n.init.(*initProcess)
 	n.init = nil
 	n.mu.Unlock()
-	if init == nil {
+	if !own {
 		return nil
 	}
 	return errors.Join(freezeCgroup(n.cgroup(), false), init.end())

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +18,16 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-// initProcess is the client of a node's first process.
+// nodeProcess is a node's first process, below which components run: one of this program's, or another's.
+type nodeProcess interface {
+	pid() int
+	// start starts a component whose output goes to a log.
+	start(name, log string, args ...string) error
+	// stop ends a component, which may take some time, and returns when it has ended. Without any it is killed.
+	stop(name string, grace time.Duration) error
+}
+
+// initProcess is the client of a node's first process that this program has started.
 type initProcess struct {
 	cmd      *exec.Cmd
 	in       io.WriteCloser
@@ -129,7 +137,6 @@ func (n *initProcess) start(name, log string, args ...string) error {
 // grace is how long a process may take to end when it is told to.
 const grace = 10 * time.Second
 
-// stop ends a process, which may take that time, and returns when it has ended. Without any it is killed.
 func (n *initProcess) stop(name string, grace time.Duration) error {
 	n.mu.Lock()
 	p := n.running[name]
@@ -159,10 +166,7 @@ func (n *initProcess) stop(name string, grace time.Duration) error {
 	return fmt.Errorf("%s does not end", name)
 }
 
-// inside is a path of the node's files, as the machine sees it.
-func (n *initProcess) inside(path string) string {
-	return filepath.Join("/proc", fmt.Sprint(n.cmd.Process.Pid), "root", path)
-}
+func (n *initProcess) pid() int { return n.cmd.Process.Pid }
 
 // end ends all processes of the node, and returns when there are none.
 func (n *initProcess) end() error {

@@ -33,6 +33,8 @@ const BusyboxImage = "vmlet.test/busybox:1"
 const (
 	localPathFolder = "/var/lib/local-path"
 	loopFolder      = "lib/csi-loop"
+
+	loopDriverProgram = "bin/csi-loop"
 )
 
 // attached says that volumes of the class loop are attached to a node before they are mounted
@@ -81,7 +83,7 @@ func (c *Cluster) configureStorage() error {
 
 // buildStorage makes what nodes need for volumes: the driver, and an image.
 func (c *Cluster) buildStorage(ctx context.Context) error {
-	c.programs[LoopDriver] = c.path("bin/csi-loop")
+	c.programs[LoopDriver] = c.path(loopDriverProgram)
 	if err := BuildProgram(ctx, c.programs[LoopDriver], "github.com/vmlet/vmlet/test/csi/loop"); err != nil {
 		return err
 	}

@@ -2,9 +2,11 @@
 // -deploy it has vmlet in it, for which two of the images have to be vmlet's; make cluster
 // starts it so.
 //
-//	go run ./test/cluster/up [-nodes N] [-deploy FOLDER,...] [IMAGE.tar...]
+//	go run ./test/cluster/up [-nodes N] [-deploy FOLDER,... -programs FOLDER] [IMAGE.tar...]
+//	go run ./test/cluster/up -redeploy -programs FOLDER
 //
-// Lines on its standard input do things to nodes: see lines.go.
+// Lines on its standard input do things to nodes: see lines.go. The second form puts what was rebuilt into a
+// cluster that the first form runs: see redeploy.go.
 package main
 
 import (
@@ -25,16 +27,24 @@ import (
 func main() {
 	deploy := flag.String("deploy", "", "apply kustomizations of vmlet, `FOLDER,...`, and load what deploy/examples/vm.yaml boots from")
 	nodes := flag.Int("nodes", 1, "have `N` nodes")
+	again := flag.Bool("redeploy", false, "put programs that were rebuilt into the cluster that runs")
+	folder := flag.String("programs", "bin", "`FOLDER` of vmlet's programs, of which the images are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := run(ctx, *nodes, *deploy, flag.Args()); err != nil {
+	err := error(nil)
+	if *again {
+		err = redeploy(ctx, *folder)
+	} else {
+		err = run(ctx, *nodes, *deploy, *folder, flag.Args())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, nodes int, deploy string, images []string) (err error) {
+func run(ctx context.Context, nodes int, deploy, programs string, images []string) (err error) {
 	began := time.Now()
 	if deploy != "" {
 		// They stay while the cluster does, as nodes may come.
@@ -50,13 +60,23 @@ func run(ctx context.Context, nodes int, deploy string, images []string) (err er
 		}
 		images = append(images, more...)
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Images: images, Storage: true, Logf: say})
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Images: images, Storage: true, Multus: true, IPv6: true, Logf: say})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if deploy != "" {
 		if err := install(ctx, c, strings.Split(deploy, ",")); err != nil {
+			return err
+		}
+		now, err := sums(programs)
+		if err != nil {
+			return err
+		}
+		if err := note(c, now); err != nil {
+			return err
+		}
+		if err := c.Share(); err != nil {
 			return err
 		}
 	}
