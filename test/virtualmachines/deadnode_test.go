@@ -11,6 +11,10 @@ import (
 	"github.com/vmlet/vmlet/test/cluster"
 )
 
+// deadNodePart shows on the only node what TestTwoNodes shows on another one: it runs where everything does, and where it
+// is named.
+const deadNodePart = "dead node"
+
 // testDeadNode: of a VM whose node is silent nobody says that it ended, until somebody who
 // must know says so by a taint; then it starts again elsewhere, and what is left of it on the
 // node, should that come back, ends before.

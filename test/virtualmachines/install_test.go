@@ -2,6 +2,7 @@ package virtualmachines_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,6 +34,41 @@ type installed struct {
 	ctx context.Context
 	// api is the administrator's.
 	api client.Client
+	// parts are the names of those that there are; partsRan: one of them ran.
+	parts    []string
+	partsRan bool
+}
+
+// sharedCluster has TestVirtualMachines use the cluster that make cluster runs, if it does.
+const sharedCluster = "VMLET_SHARED_CLUSTER"
+
+// join returns the cluster that make cluster runs, without what an earlier run has left in it; nil: none runs.
+// What vmlet's programs are there make cluster-redeploy has decided.
+func join(t *testing.T) *installed {
+	t.Helper()
+	if os.Getenv(sharedCluster) == "" || named(hypervisorPart) { // which needs other programs
+		return nil
+	}
+	kubeconfig, err := cluster.Shared()
+	must(t, err)
+	if kubeconfig == "" {
+		t.Log("make cluster does not run: the part has a cluster of its own")
+		return nil
+	}
+	c, err := cluster.Join(kubeconfig, t.Logf)
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Stop()) })
+	if n := len(c.Nodes()); n > 1 {
+		t.Fatalf("the cluster of %s has %d nodes, and a part is for one", kubeconfig, n)
+	}
+	v := &installed{Cluster: c, ctx: t.Context(), api: connect(t, c, rest.NoWarnings{})}
+	v.kubectl(t, "delete", "namespace", guests, "--ignore-not-found")
+	for _, tar := range guestImages(t) {
+		must(t, c.LoadImage(v.ctx, tar))
+	}
+	v.neverTwice(t)
+	v.deploy(t)
+	return v
 }
 
 // install does what docs/operations.md has, on a new cluster; kubelet are fields of its kubelet's
@@ -51,16 +87,10 @@ func newCluster(t *testing.T, o cluster.Options) *installed {
 		t.Skip(err)
 	}
 	ctx, folder := t.Context(), t.TempDir()
-	vmlet, control, kernels := filepath.Join(folder, "vmlet.tar"), filepath.Join(folder, "control.tar"), filepath.Join(folder, "kernels.tar")
-	linux, files, small := filepath.Join(folder, "linux.tar"), linuxFiles(t), filepath.Join(folder, "small.tar")
+	vmlet, control := filepath.Join(folder, "vmlet.tar"), filepath.Join(folder, "control.tar")
 	must(t, cluster.VmletImage(ctx, vmlet, vmletImage))
 	must(t, cluster.ControlImage(ctx, control, controlImage))
-	must(t, cluster.FilesImage(kernels, kernelImage, kernelFiles(t)))
-	must(t, cluster.FilesImage(linux, linuxImage, files))
-	disk, err := guest.SmallDisk(ctx)
-	must(t, err)
-	must(t, cluster.FilesImage(small, smallImage, map[string][]byte{"disk/disk.img": disk}))
-	o.Images, o.Storage, o.Logf = []string{vmlet, control, kernels, linux, small}, true, t.Logf
+	o.Images, o.Storage, o.Logf = append([]string{vmlet, control}, guestImages(t)...), true, t.Logf
 	c, err := cluster.Start(ctx, o)
 	must(t, err)
 	t.Cleanup(func() {
@@ -71,6 +101,19 @@ func newCluster(t *testing.T, o cluster.Options) *installed {
 	v := &installed{Cluster: c, ctx: ctx, api: connect(t, c, rest.NoWarnings{})}
 	v.neverTwice(t)
 	return v
+}
+
+// guestImages are tars of what guests boot from.
+func guestImages(t *testing.T) []string {
+	t.Helper()
+	folder := t.TempDir()
+	kernels, linux, small := filepath.Join(folder, "kernels.tar"), filepath.Join(folder, "linux.tar"), filepath.Join(folder, "small.tar")
+	must(t, cluster.FilesImage(kernels, kernelImage, kernelFiles(t)))
+	must(t, cluster.FilesImage(linux, linuxImage, linuxFiles(t)))
+	disk, err := guest.SmallDisk(t.Context())
+	must(t, err)
+	must(t, cluster.FilesImage(small, smallImage, map[string][]byte{"disk/disk.img": disk}))
+	return []string{kernels, linux, small}
 }
 
 // deploy applies the manifests, and waits until vmlet says that it is deployed.

@@ -37,11 +37,23 @@ func TestVirtualMachines(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	v := install(t, nil)
+	v := join(t)
+	if v == nil {
+		setHugePagesAside(t)
+		v = install(t, withHypervisor(t))
+	}
 	if *times > 0 {
 		v.part(t, "hibernation times", v.testHibernationTimes)
 		return
 	}
+	v.all(t)
+	if !v.partsRan {
+		t.Errorf("no part is called %s: there are %s", filter(), strings.Join(v.parts, ", "))
+	}
+}
+
+// all are the parts, of every day or all that there are.
+func (v *installed) all(t *testing.T) {
 	if !everything.Wanted() {
 		v.short(t)
 		return
@@ -69,23 +81,28 @@ func TestVirtualMachines(t *testing.T) {
 	v.part(t, "access", v.testAccess)
 	v.part(t, "virtctl", v.testVirtctl)
 	v.part(t, "stack with a VMM", v.testCloudStack)
+	v.part(t, hypervisorPart, v.testHypervisor)
 	v.part(t, "restarts", v.testRestarts)
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "API away", v.testAPIAway)
 	v.part(t, lostSightPart, v.testLostSight)
-	v.part(t, "dead node", v.testDeadNode)
+	v.part(t, deadNodePart, v.testDeadNode)
 	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }
 
+// rare are parts that the short form has where they are named.
+func (v *installed) rare() map[string]func(*testing.T) {
+	return map[string]func(*testing.T){faultsPart: v.testHibernateFaults, lostSightPart: v.testLostSight, deadNodePart: v.testDeadNode}
+}
+
 // short are the parts of every day: the others take a quarter of an hour.
 func (v *installed) short(t *testing.T) {
-	if named(faultsPart) {
-		v.part(t, faultsPart, v.testHibernateFaults)
-	}
-	if named(lostSightPart) {
-		v.part(t, lostSightPart, v.testLostSight)
+	for name, test := range v.rare() {
+		if named(name) {
+			v.part(t, name, test)
+		}
 	}
 	v.part(t, "writes", v.testWrites) // before others write
 	v.part(t, "network", v.testNetwork)
@@ -93,34 +110,51 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "guest", v.testGuest)
 	v.part(t, "claims", v.testClaims)
 	v.part(t, "crash loop", v.testCrashLoop)
-	v.part(t, "imports", v.testImports)
 	v.part(t, "live size", v.testLiveSize)
+	v.part(t, "imports", v.testImports)
 	v.part(t, "hibernate", v.testHibernate)
 	v.part(t, "access", v.testAccess)
 	v.part(t, "virtctl", v.testVirtctl)
 	v.part(t, "stack with a VMM", v.testCloudStack)
+	v.part(t, hypervisorPart, v.testHypervisor)
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "API away", v.testAPIAway)
-	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }
 
+// filter is what -run says of parts' names; empty: all of them run.
+func filter() string {
+	_, parts, _ := strings.Cut(flag.Lookup("test.run").Value.String(), "/")
+	return strings.ReplaceAll(parts, "_", " ")
+}
+
 // named: a part that runs where everything does is asked for by its name.
 func named(part string) bool {
-	return strings.Contains(strings.ReplaceAll(flag.Lookup("test.run").Value.String(), "_", " "), part)
+	return strings.Contains(filter(), part)
 }
 
 // part runs a test, and tells how it looks in the cluster if it fails.
 func (v *installed) part(t *testing.T, name string, test func(*testing.T)) {
-	if !t.Run(name, test) {
+	v.parts = append(v.parts, name)
+	passed := t.Run(name, func(t *testing.T) {
+		v.partsRan = true
+		test(t)
+	})
+	if !passed {
 		v.describe(t)
 	}
 }
 
-// atOnce runs tests that don't mind each other.
+// atOnce runs tests that don't mind each other. One that is named runs alone, as any other part.
 func (v *installed) atOnce(t *testing.T, tests map[string]func(*testing.T)) {
+	if filter() != "" {
+		for name, test := range tests {
+			v.part(t, name, test)
+		}
+		return
+	}
 	v.part(t, "at once", func(t *testing.T) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -15,39 +14,46 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/cluster"
-	"github.com/vmlet/vmlet/test/everything"
 )
 
-// TestSampleHypervisor adds a hypervisor to vmlet, a folder and a line, and runs VMs of it in a cluster:
-// by the cluster's word they are scheduled by its device, beside VMs of another hypervisor.
-func TestSampleHypervisor(t *testing.T) {
-	if testing.Short() || !everything.Wanted() {
-		t.Skip("VMLET_EVERYTHING=1 runs it: it starts a cluster of its own")
-	}
-	if err := cluster.Unfit(); err != nil {
-		t.Skip(err)
-	}
+const hypervisorPart = "hypervisor"
+
+// withHypervisor returns fields of a kubelet's configuration, and has the programs that are built from now on
+// know one more hypervisor, a folder and a line: testHypervisor's.
+func withHypervisor(t *testing.T) map[string]any {
+	t.Helper()
 	t.Setenv("GOFLAGS", os.Getenv("GOFLAGS")+" -overlay="+withSample(t))
 	t.Cleanup(func() { // the node has the machine's /dev
 		os.Remove("/dev/sample")
 		os.Remove("/dev/sample-firmware")
 	})
-	pages := hugePages(t)
-	v := install(t, map[string]any{
+	return map[string]any{
 		// One CPU is pods' whose CPUs nobody has to himself.
 		"cpuManagerPolicy": "static", "kubeReserved": map[string]string{"cpu": "100m"},
-	})
-	v.configure(t, `{"hypervisorConfiguration":{"name":"sample"},"developerConfiguration":{"useEmulation":true,"featureGates":["ConfigurableHypervisor"]}}`)
-	v.part(t, "waits for a device", v.testWaitsForSample)
-	v.part(t, "two hypervisors", v.testTwoHypervisors)
-	v.part(t, "refused", v.testRefusedBySample)
-	v.part(t, "rollback", v.testRollback)
-	v.part(t, "dedicated CPUs", v.testDedicatedCPUs)
-	v.part(t, "stacks", v.testStacks)
-	if pages {
-		v.part(t, "huge pages", v.testHugePages)
-		v.part(t, "NUMA", v.testNUMA)
 	}
+}
+
+// testHypervisor runs VMs of the hypervisor that was added: by the cluster's word they are scheduled by its
+// device, beside VMs of another one.
+func (v *installed) testHypervisor(t *testing.T) {
+	v.configure(t, `{"hypervisorConfiguration":{"name":"sample"},"developerConfiguration":{"useEmulation":true,"featureGates":["ConfigurableHypervisor"]}}`)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"waits for a device", v.testWaitsForSample},
+		{"two hypervisors", v.testTwoHypervisors},
+		{"refused", v.testRefusedBySample},
+		{"rollback", v.testRollback},
+		{"dedicated CPUs", v.testDedicatedCPUs},
+		{"stacks", v.testStacks},
+		{"huge pages", v.testHugePages},
+		{"NUMA", v.testNUMA},
+	} {
+		t.Run(part.name, part.test)
+	}
+	v.configure(t, `{"developerConfiguration":{"useEmulation":true}}`)
+	v.nothingLeft(t)
 }
 
 // withSample writes what go build -overlay takes: the sample's folder, and the registry with one more line.
@@ -213,26 +219,27 @@ func (v *installed) allowed(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance
 	return lists
 }
 
-// hugePages sets some aside on the machine, before a kubelet counts them; false: there is no room.
-func hugePages(t *testing.T) bool {
+// setHugePagesAside does so on the machine, before a kubelet counts them. There may be no room.
+func setHugePagesAside(t *testing.T) {
 	t.Helper()
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, []byte("64"), 0))
 	t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
-	now, err := os.ReadFile(file)
-	must(t, err)
-	n, err := strconv.Atoi(strings.TrimSpace(string(now)))
-	must(t, err)
-	if n < 64 {
-		t.Logf("the machine has %d huge pages to give, and 64 are wanted", n)
+}
+
+// needHugePages skips what the machine has no room for.
+func (v *installed) needHugePages(t *testing.T) {
+	t.Helper()
+	if q := get(t, v, "", cluster.NodeName, new(corev1.Node)).Status.Allocatable["hugepages-2Mi"]; q.Value() < 64<<20 {
+		t.Skipf("the machine gave the node %s of huge pages, and 64 MiB are wanted", q.String())
 	}
-	return n >= 64
 }
 
 // testHugePages: QEMU maps the guest's memory from the pod's own hugetlbfs.
 func (v *installed) testHugePages(t *testing.T) {
+	v.needHugePages(t)
 	vm := machine(t, "huge", kubevirtv1.RunStrategyAlways, idle)
 	vm.Spec.Template.Spec.Domain.Memory.Hugepages = &kubevirtv1.Hugepages{PageSize: "2Mi"}
 	v.create(t, vm)
@@ -247,6 +254,7 @@ func (v *installed) testHugePages(t *testing.T) {
 // testNUMA: the guest has the NUMA nodes of the CPUs that the kubelet gave its pod, and keeps them when it is
 // hibernated and resumed.
 func (v *installed) testNUMA(t *testing.T) {
+	v.needHugePages(t)
 	vm := machine(t, "numa", kubevirtv1.RunStrategyAlways, idle)
 	vm.Spec.Template.Spec.Domain.CPU = &kubevirtv1.CPU{
 		DedicatedCPUPlacement: true, Sockets: 1, NUMA: &kubevirtv1.NUMA{GuestMappingPassthrough: &kubevirtv1.NUMAGuestMappingPassthrough{}},

@@ -27,12 +27,12 @@ const anotherStack = `{"developerConfiguration":{"useEmulation":true,"featureGat
 func (v *installed) loadStack(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
-	program, launcher, hooks := filepath.Join(folder, "pluginwebhooks"), filepath.Join(folder, "launcher.tar"), filepath.Join(folder, "webhooks.tar")
+	program, hooks := filepath.Join(folder, "pluginwebhooks"), filepath.Join(folder, "webhooks.tar")
 	must(t, cluster.BuildProgram(v.ctx, program, "github.com/vmlet/vmlet/test/pluginwebhooks"))
 	must(t, cluster.ProgramImage(hooks, stackWebhooks, program))
-	must(t, cluster.VmletImage(v.ctx, launcher, stackLauncher))
 	must(t, v.LoadImage(v.ctx, hooks))
-	must(t, v.LoadImage(v.ctx, launcher))
+	_, err := v.InNode(v.ctx, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", vmletImage, stackLauncher)
+	must(t, err)
 }
 
 // testStacks: a virtualisation stack's webhooks are called in place of vmlet's own, and its image runs
