@@ -128,7 +128,7 @@ func TestPodsShareRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := first.Describe(t.Context())
+	d, err := first.Describe(t.Context(), Describe{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestPodsShareRoom(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
-		_, err := second.Describe(ctx)
+		_, err := second.Describe(ctx, Describe{})
 		answered <- err
 	}()
 	<-sent
@@ -180,7 +180,7 @@ func TestStallingPodGivesBackItsRoom(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 6*messageTime)
 	defer cancel()
-	if _, err := c.Describe(ctx); !errors.Is(err, ErrDisconnected) {
+	if _, err := c.Describe(ctx, Describe{}); !errors.Is(err, ErrDisconnected) {
 		t.Errorf("error %v", err)
 	}
 	acquired, over := context.WithTimeout(t.Context(), time.Minute)

@@ -49,7 +49,7 @@ func FuzzClient(f *testing.F) {
 			return
 		}
 		defer c.Close()
-		if d, err := c.Describe(ctx); err == nil { // or an error, either is right
+		if d, err := c.Describe(ctx, Describe{}); err == nil { // or an error, either is right
 			d.Done()
 		}
 		for range c.Events() {

@@ -51,7 +51,7 @@ type Op string
 
 const (
 	OpHello    Op = "hello"    // Hello → Welcome; first on every connection
-	OpDescribe Op = "describe" // none → Described; of a shim in a pod (1.1)
+	OpDescribe Op = "describe" // Describe → Described; of a shim in a pod (1.1; no arguments before 1.5)
 	OpImage    Op = "image"    // none, with one descriptor: the folder of the volume that has the image to restore → Described, of which Restore alone is filled in (1.5)
 	OpLaunch   Op = "launch"   // Launch (+ descriptors) → Launched
 	OpSave     Op = "save"     // Save → Prepared; progress on the way
@@ -175,6 +175,15 @@ type Pod struct {
 	StateDir string `json:"stateDir,omitempty"`
 }
 
+// Describe asks a shim in a pod which VM it is there for.
+type Describe struct {
+	// Files are those on which it depends what the agent's own VMMs say of themselves, and Sum is their
+	// fingerprint.Content where the agent is. A shim that has the same files need not ask the VMMs beside
+	// it. Empty: they are asked (1.5).
+	Files []string `json:"files,omitempty"`
+	Sum   string   `json:"sum,omitempty"`
+}
+
 // Described answers OpDescribe: the VM that a shim in a pod is there for.
 type Described struct {
 	// Specification is a file's content; its name is for messages.
@@ -186,7 +195,9 @@ type Described struct {
 	Paused bool `json:"paused,omitempty"`
 	// VMMs is what the programs in the pod's image say of themselves, as
 	// `vmlet probe --vmms` prints it.
-	VMMs json.RawMessage `json:"vmms"`
+	VMMs json.RawMessage `json:"vmms,omitempty"`
+	// SameVMMs: they are the agent's, file by file (Describe.Files), and were not asked (1.5).
+	SameVMMs bool `json:"sameVMMs,omitempty"`
 
 	held *share // of the client's room, see Done
 }

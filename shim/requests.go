@@ -108,20 +108,20 @@ func (c *Client) Detach(ctx context.Context, d Detach) error {
 
 // Describe asks a shim in a pod which VM it is there for. Call Done when the answer
 // isn't needed any more.
-func (c *Client) Describe(ctx context.Context) (*Described, error) {
-	return c.described(ctx, OpDescribe)
+func (c *Client) Describe(ctx context.Context, args Describe) (*Described, error) {
+	return c.described(ctx, OpDescribe, args)
 }
 
 // OpenImage gives a shim in a pod the volume that has the image to restore, and returns what
 // Described.Restore says of it, once the disks are back that were made in the saved pod. volume is a
 // folder, open for reading or by O_PATH, and stays the caller's. Call Done as after Describe.
 func (c *Client) OpenImage(ctx context.Context, volume *os.File) (*Described, error) {
-	return c.described(ctx, OpImage, volume)
+	return c.described(ctx, OpImage, nil, volume)
 }
 
-func (c *Client) described(ctx context.Context, op Op, files ...*os.File) (*Described, error) {
+func (c *Client) described(ctx context.Context, op Op, args any, files ...*os.File) (*Described, error) {
 	d := new(Described)
-	pending, err := c.send(ctx, nil, files, &call{op: op, into: d})
+	pending, err := c.send(ctx, args, files, &call{op: op, into: d})
 	if err != nil {
 		return nil, err
 	}

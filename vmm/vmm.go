@@ -82,6 +82,14 @@ type Teller interface {
 	Told(said json.RawMessage, room *semaphore.Weighted) (VMM, error)
 }
 
+// Portable is a Teller whose program says the same in each container of this machine that has the same
+// files, but for hypervisors that the container has no device of.
+type Portable interface {
+	Teller
+	// AllFiles are those that the answer depends on, folders among them. A missing one counts, too.
+	AllFiles(info Info) []string
+}
+
 // Saying is what one VMM program said of itself, on its way to another process.
 type Saying struct {
 	Name string `json:"name"`

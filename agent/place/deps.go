@@ -27,7 +27,7 @@ type Connection interface {
 	// Welcome is what the shim said when the connection was made.
 	Welcome() shim.Welcome
 	// Describe is for shims in pods.
-	Describe(ctx context.Context) (*shim.Described, error)
+	Describe(ctx context.Context, args shim.Describe) (*shim.Described, error)
 	// OpenImage gives such a shim the volume with the image that its VM goes on from.
 	OpenImage(ctx context.Context, volume *os.File) (*shim.Described, error)
 	// Events is closed when the connection is lost.

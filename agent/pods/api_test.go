@@ -212,6 +212,19 @@ func TestContainerWaits(t *testing.T) {
 	}
 }
 
+// TestContainerWithoutStatus: what the kubelet says of a pod's containers, later, is not waited for where
+// one of them alone has the volume.
+func TestContainerWithoutStatus(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no wait
+	p := New()
+	pod := podOf(testUID, container("log"), container("vm", "vmlet"))
+	p.put(pod)
+	if got, c, err := p.Container(ctx, testUID, "1111"); err != nil || got != pod || nameOf(c) != "vm" {
+		t.Errorf("got %v, container %q, %v", got, nameOf(c), err)
+	}
+}
+
 // TestContainerGivesUp when its context ends, and says what was missing.
 func TestContainerGivesUp(t *testing.T) {
 	why := errors.New("the test ends it")

@@ -103,6 +103,11 @@ func (p *Runner) listen(h *placement, words json.RawMessage) error {
 	if err := json.Unmarshal(words, &said); err != nil {
 		return fmt.Errorf("%s: %w", whose, err)
 	}
+	return p.believe(h, said)
+}
+
+// believe has a pod's VM run with VMMs that say this. p.reading is held.
+func (p *Runner) believe(h *placement, said []vmm.Saying) error {
 	h.told, h.broken, h.shared = make(map[string]vmm.VMM), make(map[string]string), nil
 	for _, s := range said {
 		for _, v := range p.node.VMMs {

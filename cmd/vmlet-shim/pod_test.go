@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -72,17 +73,27 @@ func TestPodDescribes(t *testing.T) {
 	if w.Pod == nil || w.Pod.RunDir != p.volume || w.Pod.RunID == "" || w.VMMPID != 0 {
 		t.Errorf("welcome %+v", w)
 	}
-	d, err := p.client.Describe(p.ctx)
+	d, err := p.client.Describe(p.ctx, shim.Describe{})
 	p.check(err)
 	if string(d.Specification) != podText || d.SpecificationName != p.specification || d.Restore != nil || string(d.VMMs) != `[{"name":"qemu","said":"this"}]` {
 		t.Errorf("%+v", d)
 	}
 	// It is asked each time: the agent may have given it a device since.
 	p.says(`echo '[]'`)
-	d, err = p.client.Describe(p.ctx)
+	d, err = p.client.Describe(p.ctx, shim.Describe{})
 	p.check(err)
 	if string(d.VMMs) != "[]" {
 		t.Errorf("%s", d.VMMs)
+	}
+	// Unless it has the very files of the agent's VMMs.
+	sum, err := fingerprint.Content([]string{p.specification, "/no/such/program"})
+	p.check(err)
+	for sum, same := range map[string]bool{sum: true, "another": false, "": false} {
+		d, err = p.client.Describe(p.ctx, shim.Describe{Files: []string{p.specification, "/no/such/program"}, Sum: sum})
+		p.check(err)
+		if d.SameVMMs != same || (len(d.VMMs) == 0) != same {
+			t.Errorf("%q, with the sum %q: same %v, want %v", d.VMMs, sum, d.SameVMMs, same)
+		}
 	}
 	for script, want := range map[string]string{
 		"echo no QEMU >&2; exit 3":                 "no QEMU",
@@ -92,7 +103,7 @@ func TestPodDescribes(t *testing.T) {
 		"sleep 600 & echo not in time >&2; exit 5": "exit status 5",
 	} {
 		p.says(script)
-		_, err := p.client.Describe(p.ctx)
+		_, err := p.client.Describe(p.ctx, shim.Describe{})
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 64<<10 {
 			t.Errorf("%s: %.200v, want %q", script, err, want)
 		}
@@ -331,7 +342,7 @@ func TestPodHasNoVolume(t *testing.T) {
 	if text := second.stderr.String(); second.cmd.ProcessState.ExitCode() != contract.ExitUnknown || !strings.Contains(text, "another vmlet-shim") {
 		t.Errorf("a second shim: %v, %s", second.cmd.ProcessState, text)
 	}
-	_, err := p.client.Describe(p.ctx)
+	_, err := p.client.Describe(p.ctx, shim.Describe{})
 	p.check(err) // the first one's socket is still its own
 }
 
@@ -386,7 +397,7 @@ func (p *podScene) restore(dir string, flags ...string) {
 	p.t.Helper()
 	p.container(append([]string{"--restore", dir}, flags...)...)
 	p.connect()
-	d, err := p.client.Describe(p.ctx)
+	d, err := p.client.Describe(p.ctx, shim.Describe{})
 	p.check(err)
 	image, err := memory.Open(dir)
 	p.check(err)

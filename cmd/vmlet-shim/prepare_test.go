@@ -120,7 +120,7 @@ func TestPodWithContainerDisk(t *testing.T) {
 	p.prepared(`{"boot":{"kernel":{"path":"`+kernelSocket+`"}},"disks":[{"name":"root","bus":"virtio"}]}`,
 		launch.Disk{Name: "root", Overlay: &launch.Overlay{Base: diskSocket, Image: "quay.io/test/disk"}})
 	p.connect()
-	d, err := p.client.Describe(p.ctx)
+	d, err := p.client.Describe(p.ctx, shim.Describe{})
 	p.check(err)
 	overlay := filepath.Join(p.made, "root.qcow2")
 	var got struct{ Disks []any }

@@ -102,7 +102,7 @@ func (h *hibernation) restoring() {
 
 func (h *hibernation) launches(change func(*plan.Plan)) error {
 	h.t.Helper()
-	d, err := h.client.Describe(h.ctx)
+	d, err := h.client.Describe(h.ctx, shim.Describe{})
 	h.check(err)
 	if d.Restore == nil || !d.Restore.Once {
 		h.t.Fatalf("described as %+v", d)

@@ -145,7 +145,7 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpHello:
 		return decoded(r, c.hello)
 	case shim.OpDescribe:
-		return s.describe()
+		return decoded(withArgs(r), s.describe)
 	case shim.OpImage:
 		return s.beginOpenImage(files)
 	case shim.OpLaunch:
@@ -186,7 +186,7 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	return nil, fault(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
 }
 
-// withArgs is for requests that had none in version 1.0.
+// withArgs is for requests that had none in an earlier version.
 func withArgs(r shim.Request) shim.Request {
 	if len(r.Args) == 0 {
 		r.Args = json.RawMessage("{}")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -62,23 +63,32 @@ func (s *Server) watchedDevices() bool {
 	return s.o.Pod != nil && s.o.Pod.Described.Restore != nil && s.o.Pod.Described.Restore.WatchedDevices
 }
 
-// describe tells an agent which VM the pod is there for. The VMMs are asked
+// describe tells an agent which VM the pod is there for. VMMs that are not the agent's are asked
 // each time: by then the agent has given the pod's user what it was allocated.
-func (s *Server) describe() (work, error) {
+func (s *Server) describe(args *shim.Describe) (work, error) {
 	if s.o.Pod == nil {
 		return nil, precondition("this shim is in no pod: the agent that started it knows what for")
 	}
 	return func() (any, error) {
+		out := s.o.Pod.Described
+		if out.SameVMMs = hasSame(args); out.SameVMMs {
+			return &out, nil
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 		defer cancel()
-		said, err := s.o.Pod.Probe(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out := s.o.Pod.Described
-		out.VMMs = said
-		return &out, nil
+		var err error
+		out.VMMs, err = s.o.Pod.Probe(ctx)
+		return &out, err
 	}, nil
+}
+
+// hasSame says whether the agent's files are in this container, too. One that can't be read is another.
+func hasSame(args *shim.Describe) bool {
+	if len(args.Files) == 0 {
+		return false
+	}
+	sum, err := fingerprint.Content(args.Files)
+	return err == nil && sum == args.Sum
 }
 
 // Outcome is how the VMM ended, once Run has returned; nil: none was started, and

@@ -10,6 +10,7 @@ import (
 // Pod is what a Proc says of its place in a pod; guarded by its mutex.
 type Pod struct {
 	Described shim.Described
+	Asked     []shim.Describe // what it was asked by
 	Attached  []byte          // the manifest of the image in the volume that is attached
 	Deaf      bool            // to the question what it is for
 	None      bool            // it says that it is in no pod

@@ -45,8 +45,11 @@ func (c *Shim) Welcome() shim.Welcome {
 	return w
 }
 
-func (c *Shim) Describe(ctx context.Context) (*shim.Described, error) {
+func (c *Shim) Describe(ctx context.Context, args shim.Describe) (*shim.Described, error) {
 	if c.proc.Pod != nil {
+		c.proc.Mu.Lock()
+		c.proc.Pod.Asked = append(c.proc.Pod.Asked, args)
+		c.proc.Mu.Unlock()
 		return c.proc.Pod.describe(ctx)
 	}
 	return nil, refuse("in no pod")

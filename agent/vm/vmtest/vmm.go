@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,13 +25,17 @@ type VMM struct {
 	CheckErr error
 	Refuses  spec.FieldErrors // of any specification
 	Lazy     bool
-	Folder   bool // it writes snapshots to a folder of its own
+	Folder   bool     // it writes snapshots to a folder of its own
+	Made     []string // the files that it is made of; nil: pods' are always asked
+	Missing  error    // why it is not on this machine
 }
 
 func (v *VMM) Name() string { return "qemu" }
 func (v *VMM) Info(context.Context) (vmm.Info, error) {
-	return vmm.Info{Name: "qemu", Version: "7.2.0", Binary: "/bin/qemu", LazyRestore: v.Lazy}, v.W.step("info")
+	return vmm.Info{Name: "qemu", Version: "7.2.0", Binary: "/bin/qemu", LazyRestore: v.Lazy}, cmp.Or(v.Missing, v.W.step("info"))
 }
+func (v *VMM) Files() []string            { return v.Made }
+func (v *VMM) AllFiles(vmm.Info) []string { return v.Made }
 func (v *VMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 	if err := v.W.step("plan"); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ type Program struct {
 	room *semaphore.Weighted // for its monitors' messages; nil: they are trusted, or alone
 }
 
-var _ vmm.Teller = (*Program)(nil)
+var _ vmm.Portable = (*Program)(nil)
 
 // New returns the QEMU of this configuration. Nothing is run yet.
 func New(config Config) *Program {
