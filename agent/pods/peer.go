@@ -91,29 +91,52 @@ func parsePlace(content string) (Place, error) {
 // ChildPID is the number here of the child of a process that has another number
 // in its own PID namespace; 0: there is none. proc is /proc.
 //
-// All processes are looked at: a list of a process's children is not in every
-// kernel (CONFIG_PROC_CHILDREN).
+// The kernel may not list a process's children (CONFIG_PROC_CHILDREN): all processes are
+// looked at where the child is not in that list.
 func ChildPID(proc string, parent, inside int) int {
+	for _, pid := range listedChildren(proc, parent) {
+		if pid, is := childOf(proc, pid, parent, inside); is {
+			return pid
+		}
+	}
 	processes, err := os.ReadDir(proc)
 	if err != nil {
 		return 0
 	}
 	for _, p := range processes {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
-			continue
-		}
-		content, err := os.ReadFile(filepath.Join(proc, p.Name(), "status"))
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		status := statusFields(string(content))
-		numbers := strings.Fields(status["NSpid"])
-		if status["PPid"] == strconv.Itoa(parent) && len(numbers) > 0 && numbers[len(numbers)-1] == strconv.Itoa(inside) {
+		if pid, is := childOf(proc, p.Name(), parent, inside); is {
 			return pid
 		}
 	}
 	return 0
+}
+
+// listedChildren are the numbers of the children that the kernel lists of each thread.
+func listedChildren(proc string, parent int) (pids []string) {
+	lists, _ := filepath.Glob(filepath.Join(proc, strconv.Itoa(parent), "task/*/children")) // the pattern is right
+	for _, list := range lists {
+		content, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		pids = append(pids, strings.Fields(string(content))...)
+	}
+	return pids
+}
+
+// childOf says whether what is in /proc under a name is that child.
+func childOf(proc, name string, parent, inside int) (pid int, is bool) {
+	pid, err := strconv.Atoi(name)
+	if err != nil {
+		return 0, false
+	}
+	content, err := os.ReadFile(filepath.Join(proc, name, "status"))
+	if err != nil {
+		return 0, false // it has ended meanwhile
+	}
+	status := statusFields(string(content))
+	numbers := strings.Fields(status["NSpid"])
+	return pid, status["PPid"] == strconv.Itoa(parent) && len(numbers) > 0 && numbers[len(numbers)-1] == strconv.Itoa(inside)
 }
 
 // statusFields are those of /proc/PID/status by name (proc_pid_status(5)).

@@ -119,6 +119,9 @@ func TestChildPID(t *testing.T) {
 		"107/other":  "",
 		"x/status":   statusFile("no process", 100, "9\t9"),
 		"self":       "",
+		// A list may lack some, and name what has ended, or others' by now.
+		"100/task/100/children": "106 103 ",
+		"100/task/110/children": "102 999 ",
 	})
 	for _, test := range []struct{ parent, inside, want int }{
 		{100, 9, 102}, {200, 9, 103}, {100, 7, 101}, {100, 11, 104}, {100, 12, 0}, {100, 105, 105},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"sync"
+	"time"
 
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/shim"
@@ -20,8 +22,30 @@ type ownVMMs struct {
 	said    []vmm.Saying
 }
 
-// ownVMMs asks them. It runs them only if that was not done before, or not as the machine is now.
+// ownBelief is how long what they say is not asked again. Files and words go together: a pod whose files
+// were changed meanwhile finds that they are others.
+const ownBelief = 10 * time.Second
+
+// recentVMMs is the last answer of ownVMMs.
+type recentVMMs struct {
+	mu  sync.Mutex
+	own ownVMMs
+	at  time.Time
+}
+
+// ownVMMs returns what they say now, or did a moment ago.
 func (p *Runner) ownVMMs(ctx context.Context) ownVMMs {
+	r := &p.recent
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); r.own.compare.Files == nil || now.Sub(r.at) > ownBelief {
+		r.own, r.at = p.askVMMs(ctx), now
+	}
+	return r.own
+}
+
+// askVMMs runs them only if that was not done before, or not as the machine is now.
+func (p *Runner) askVMMs(ctx context.Context) ownVMMs {
 	var own ownVMMs
 	for _, v := range p.node.VMMs {
 		t, tells := v.(vmm.Teller)

@@ -80,6 +80,7 @@ type Runner struct {
 	// namespace opens the network namespace of a process.
 	namespace func(shim.ShimProcess) (*os.File, error)
 	words
+	recent recentVMMs
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
 	volumes inotify.Shared
