@@ -122,8 +122,7 @@ func TestPlugin(t *testing.T) {
 	beside := []string{
 		"mutating protection-virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail CREATE UPDATE",
 		"mutating virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail UPDATE",
-		"mutating protection-virtualmachineinstances-mutator.vmlet.io my-api/virtualmachineinstances-protect-origin Fail CREATE UPDATE",
-		"mutating virtualmachineinstances-mutator.vmlet.io my-api/virtualmachineinstances-mutate Fail UPDATE",
+		"mutating protection-virtualmachineinstances-mutator.vmlet.io my-api/virtualmachineinstances-protect-origin Fail CREATE",
 		"validating virtualmachines-validator.vmlet.io my-api/virtualmachines-validate Fail CREATE UPDATE",
 		"validating protection-virtualmachineinstances-validator.vmlet.io my-api/virtualmachineinstances-protect Fail CREATE UPDATE",
 		"validating eviction.vmlet.io my-api/pod-eviction-validate Ignore CREATE",

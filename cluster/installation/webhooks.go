@@ -32,9 +32,12 @@ type webhook struct {
 // mutating and validating: nothing of vmlet's own kinds is stored that vmlet has not seen
 // (Fail); nothing else depends on vmlet (Ignore).
 func mutating() []webhook {
+	instances := own("virtualmachineinstances-mutator.vmlet.io", admission.PathMutateInstance, "virtualmachineinstances", admission.PathProtectInstanceOrigin)
+	// Of an instance that is there nothing is filled in, and its controller updates it at each start.
+	instances.rules = rules(kubevirtv1.Group, kubevirtv1.Version, "virtualmachineinstances", admissionv1.Create)
 	return []webhook{
 		own("virtualmachines-mutator.vmlet.io", admission.PathMutateMachine, "virtualmachines", admission.PathProtectMachineIdentity),
-		own("virtualmachineinstances-mutator.vmlet.io", admission.PathMutateInstance, "virtualmachineinstances", admission.PathProtectInstanceOrigin),
+		instances,
 	}
 }
 
