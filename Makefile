@@ -14,7 +14,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster cluster-redeploy image node-image cluster-image fuzz chaos chaos-cluster vulncheck clean
+.PHONY: help build demo test check arm64 lint generate generate-rbac bench bench-cluster cluster cluster-redeploy image node-image cluster-image fuzz chaos chaos-cluster vulncheck clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,14 @@ bench: ## times beside bare QEMU and virsh, in one table
 	test/setup cluster
 	$(MAKE) --no-print-directory build
 	$(GO) run ./test/bench
+
+# Of how many VMs, created 100 ms apart, the starts are timed.
+VMS_AT_ONCE ?= 50
+
+bench-cluster: ## starts of VMs on a cluster of one node, beside pods, in one table
+	test/setup cluster
+	deploy/image/packages --any >/dev/null
+	$(GO) run ./test/bench -rows cluster-start -runs 20 -vms $(VMS_AT_ONCE)
 
 # Further tars of images to import.
 IMAGES ?=

@@ -3,6 +3,7 @@
 //
 //	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation]
 //	go run ./test/bench -rows overhead    what VMs cost beside their RAM: a table of its own
+//	go run ./test/bench -rows cluster-start -runs 20 -vms 50    VMs on a cluster until they run: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
 // test/setup bench installs. Each system boots the same guest with the same
@@ -32,7 +33,7 @@ import (
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
 	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation", "which rows")
-	vms := flag.Int("vms", 100, "how many VMs the rows of many have")
+	vms := flag.Int("vms", 100, "how many VMs the rows of many, and cluster-start, have")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -65,7 +66,7 @@ func run(ctx context.Context, runs, vms int, rows []string) error {
 	if missing {
 		fmt.Fprintf(os.Stderr, "bench: without what virsh takes: there is no %s here\n", lacks)
 	}
-	b := &bench{ctx: ctx, work: work, runs: runs, vms: vms, machine: g, table: newTable(os.Stdout), libvirt: !missing}
+	b := &bench{ctx: ctx, work: work, runs: runs, vms: vms, machine: g, table: newTable(os.Stdout, "what: median (min–max)", "vmlet", "virsh", "bare VMM", "ratio"), libvirt: !missing}
 	sets := b.sets()
 	for _, row := range rows {
 		measure, ok := sets[row]
@@ -78,7 +79,7 @@ func run(ctx context.Context, runs, vms int, rows []string) error {
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s took %s\n", row, time.Since(begin).Round(time.Second))
 	}
-	if slices.Equal(rows, []string{"overhead"}) {
+	if slices.Equal(rows, []string{"overhead"}) || slices.Equal(rows, []string{"cluster-start"}) {
 		return nil // it has a table of its own
 	}
 	return b.table.flush()
@@ -100,6 +101,7 @@ func (b *bench) sets() map[string]func() error {
 		"network":          b.network,
 		"hibernation":      b.hibernation,
 		"overhead":         b.overhead,
+		"cluster-start":    b.clusterStarts,
 	}
 }
 

@@ -57,10 +57,10 @@ func ofVirsh(ours, theirs sample) string {
 // table prints rows as a Markdown table.
 type table struct{ w *tabwriter.Writer }
 
-func newTable(out io.Writer) *table {
+func newTable(out io.Writer, columns ...string) *table {
 	t := &table{w: tabwriter.NewWriter(out, 0, 0, 1, ' ', tabwriter.AlignRight*0)}
-	t.row("what: median (min–max)", "vmlet", "virsh", "bare VMM", "ratio")
-	t.row("---", "---", "---", "---", "---")
+	t.row(columns...)
+	t.row(slices.Repeat([]string{"---"}, len(columns))...)
 	return t
 }
 

@@ -37,6 +37,12 @@ func TestVirtualMachines(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
+	if *starts > 0 {
+		v := newCluster(t, cluster.Options{}) // as Multus and a second address take most of a pod's start
+		v.deploy(t)
+		v.part(t, "start times", v.testStartTimes)
+		return
+	}
 	v := join(t)
 	if v == nil {
 		setHugePagesAside(t)

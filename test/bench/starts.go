@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// started is what the tests' part "start times" measured of one kind of start.
+type started struct {
+	One, Many  sample
+	Processors map[string]time.Duration // for each of many
+}
+
+// clusterStarts are those of VMs on a cluster of one node, beside pods. They have a table of their own.
+func (b *bench) clusterStarts() error {
+	to := filepath.Join(b.work, "starts.json")
+	test := exec.CommandContext(b.ctx, "go", "test", "-count=1", "-timeout=0", "-run=^TestVirtualMachines$/^start times$",
+		"./test/virtualmachines", "-starts="+strconv.Itoa(b.runs), "-starts-many="+strconv.Itoa(b.vms), "-starts-to="+to)
+	test.Stdout, test.Stderr = os.Stderr, os.Stderr
+	if err := test.Run(); err != nil {
+		return fmt.Errorf("time starts: %w", err)
+	}
+	text, err := os.ReadFile(to)
+	if err != nil {
+		return fmt.Errorf("the tests timed nothing, as they can't start a cluster here: %w", err)
+	}
+	var all map[string]started
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	vm, qemu, pause := all["VM"], all["QEMU"], all["pause"]
+	t := newTable(os.Stdout, "from creation until Running", "VM", "pod of the same QEMU", "pause pod", "of the QEMU pod's", "of the pause pod's")
+	times := func(what string, of func(started) sample) {
+		for _, p := range []int{50, 95} {
+			a, q, n := of(vm).percentile(p), of(qemu).percentile(p), of(pause).percentile(p)
+			t.row(fmt.Sprintf("%s, p%d", what, p), ms(a), ms(q), ms(n), quotient(a, q), quotient(a, n))
+		}
+	}
+	times(fmt.Sprintf("one of %d, one after the other", len(vm.One)), func(s started) sample { return s.One })
+	times(fmt.Sprintf("one of %d, created 100 ms apart", len(vm.Many)), func(s started) sample { return s.Many })
+	for _, name := range []string{"vmlet-agent", "vmlet-controller", "vmlet-api", "kube-apiserver", "kubelet", "containerd"} {
+		a, q, n := vm.Processors[name], qemu.Processors[name], pause.Processors[name]
+		t.row("processor time of "+name+" for each of them", ms(a), ms(q), ms(n), quotient(a, q), quotient(a, n))
+	}
+	return t.flush()
+}
+
+// percentile is the least time that so many of a hundred do not exceed.
+func (s sample) percentile(p int) time.Duration {
+	sorted := slices.Sorted(slices.Values(s))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[(len(sorted)*p+99)/100-1]
+}
+
+func quotient(a, b time.Duration) string {
+	if b == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", float64(a)/float64(b))
+}
