@@ -91,8 +91,14 @@ func (t *round) change(ctx context.Context, change func(*kubevirtv1.VirtualMachi
 	if err := t.Client.Patch(ctx, changed, patch); err != nil {
 		return err
 	}
-	t.o.instance = changed
+	t.stored(changed)
 	return nil
+}
+
+// stored has the round, and those that follow, go on from what was written.
+func (t *round) stored(changed *kubevirtv1.VirtualMachineInstance) {
+	t.writes.note(t.o.instance, changed)
+	t.o.instance = changed
 }
 
 func (t *round) protect(ctx context.Context) error {
@@ -116,18 +122,7 @@ func (t *round) finalize(ctx context.Context) error {
 	return err
 }
 
-// label looks at the API server first: a cache that lacks the last round's label would cost
-// a write that is refused.
 func (t *round) label(ctx context.Context) error {
-	vmi := t.o.instance
-	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
-	if err != nil {
-		return err
-	}
-	if now != nil && now.UID == vmi.UID && now.Labels[contract.LabelNodeName] == vmi.Status.NodeName {
-		t.o.instance = now
-		return nil
-	}
 	return t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
 		vmi.Labels = orEmpty(vmi.Labels)
 		vmi.Labels[contract.LabelNodeName] = vmi.Status.NodeName
@@ -140,7 +135,7 @@ func (t *round) write(ctx context.Context, s step) error {
 	if err := t.Client.Status().Update(ctx, changed); err != nil {
 		return err
 	}
-	t.o.instance = changed
+	t.stored(changed)
 	for _, e := range s.events {
 		t.record(e)
 	}

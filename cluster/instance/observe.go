@@ -137,13 +137,14 @@ func (r *Reconciler) observeSave(ctx context.Context, o *observed) error {
 	return err
 }
 
-// instance is the one of this name; nil: there is none. If the pods know another than the
+// instance is the one of this name, as it is in the cache or was written later; nil: there is none. If the pods know another than the
 // cache, the API server says which is right.
 func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) (*kubevirtv1.VirtualMachineInstance, error) {
 	vmi, err := get(ctx, r.Client, key, new(kubevirtv1.VirtualMachineInstance))
 	if err != nil {
 		return nil, err
 	}
+	vmi = r.writes.latest(key, vmi)
 	for i := range pods {
 		if vmi == nil || uidOf(pods[i].Labels) != vmi.UID {
 			return get(ctx, r.Live, key, new(kubevirtv1.VirtualMachineInstance))

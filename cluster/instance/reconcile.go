@@ -111,6 +111,7 @@ type Reconciler struct {
 	Making *claimuse.Locks
 
 	leases leases
+	writes ownWrites
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
