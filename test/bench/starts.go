@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,19 +35,24 @@ func (b *bench) clusterStarts() error {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return err
 	}
-	vm, qemu, pause := all["VM"], all["QEMU"], all["pause"]
-	t := newTable(os.Stdout, "from creation until Running", "VM", "pod of the same QEMU", "pause pod", "of the QEMU pod's", "of the pause pod's")
-	times := func(what string, of func(started) sample) {
-		for _, p := range []int{50, 95} {
-			a, q, n := of(vm).percentile(p), of(qemu).percentile(p), of(pause).percentile(p)
-			t.row(fmt.Sprintf("%s, p%d", what, p), ms(a), ms(q), ms(n), quotient(a, q), quotient(a, n))
+	vm := all["VM"]
+	t := newTable(os.Stdout, "from creation until Running", "VM", "pod of the same QEMU", "pause pod with a volume", "pause pod", "VM beside them")
+	row := func(what string, of func(started) time.Duration) {
+		own, cells, quotients := of(vm), []string{what, ms(of(vm))}, []string(nil)
+		for _, name := range []string{"QEMU", "volume", "pause"} {
+			took := of(all[name])
+			cells, quotients = append(cells, ms(took)), append(quotients, quotient(own, took))
 		}
+		t.row(append(cells, strings.Join(quotients, ", "))...)
 	}
-	times(fmt.Sprintf("one of %d, one after the other", len(vm.One)), func(s started) sample { return s.One })
-	times(fmt.Sprintf("one of %d, created 100 ms apart", len(vm.Many)), func(s started) sample { return s.Many })
+	for _, p := range []int{50, 95} {
+		row(fmt.Sprintf("one, p%d of %d", p, len(vm.One)), func(s started) time.Duration { return s.One.percentile(p) })
+	}
+	for _, p := range []int{50, 95} {
+		row(fmt.Sprintf("one of %d, created 100 ms apart, p%d", len(vm.Many), p), func(s started) time.Duration { return s.Many.percentile(p) })
+	}
 	for _, name := range []string{"vmlet-agent", "vmlet-controller", "vmlet-api", "kube-apiserver", "kubelet", "containerd"} {
-		a, q, n := vm.Processors[name], qemu.Processors[name], pause.Processors[name]
-		t.row("processor time of "+name+" for each of them", ms(a), ms(q), ms(n), quotient(a, q), quotient(a, n))
+		row("processor time of "+name+" for each of them", func(s started) time.Duration { return s.Processors[name] })
 	}
 	return t.flush()
 }

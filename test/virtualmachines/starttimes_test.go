@@ -53,7 +53,7 @@ type starter struct {
 }
 
 // testStartTimes times a VM until it runs, beside a pod whose only program is the same QEMU with the same
-// arguments, and one that does nothing. They take turns.
+// arguments, and pods that do nothing, with a volume and without. They take turns.
 func (v *installed) testStartTimes(t *testing.T) {
 	w := v.watchStarts(t)
 	v.create(t, bare("model")) // it also has everything read and cached that starts need
@@ -63,6 +63,7 @@ func (v *installed) testStartTimes(t *testing.T) {
 	kinds := []starter{
 		{"VM", func(name string) client.Object { return bare(name) }},
 		{"QEMU", func(name string) client.Object { return qemuPod(t, name, arguments) }},
+		{"volume", func(name string) client.Object { return withVolume(pausePod(t, name)) }},
 		{"pause", func(name string) client.Object { return pausePod(t, name) }},
 	}
 	all := make(map[string]*started)
@@ -187,9 +188,15 @@ func plain(argument string) string {
 }
 
 func qemuPod(t *testing.T, name string, arguments []string) *corev1.Pod {
-	p := pausePod(t, name)
+	p := withVolume(pausePod(t, name))
 	c := &p.Spec.Containers[0]
 	c.Image, c.Command = vmletImage, arguments
+	return p
+}
+
+// withVolume gives a pod one in memory. The kubelet looks again after 300 ms whether volumes are there.
+func withVolume(p *corev1.Pod) *corev1.Pod {
+	c := &p.Spec.Containers[0]
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/run/vmlet"}}
 	p.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}}
 	return p
