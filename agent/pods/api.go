@@ -191,13 +191,14 @@ func (p *Pods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 }
 
 // Attachment waits until the API server has a pod on this node that attaches a volume to another one of its
-// namespace, and of which a container has been started. It has what slim keeps, and is not to be changed.
-func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
+// namespace, of which a container has been started, and that is not one of those that were refused. It has what slim
+// keeps, and is not to be changed.
+func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID, refused map[types.UID]bool) (*corev1.Pod, error) {
 	for {
 		p.mu.Lock()
 		changed := p.changed
 		for _, pod := range p.byUID {
-			if pod.Namespace == namespace && pod.Labels[contract.LabelAttachedTo] == string(to) && pod.DeletionTimestamp == nil && begun(pod) {
+			if pod.Namespace == namespace && pod.Labels[contract.LabelAttachedTo] == string(to) && pod.DeletionTimestamp == nil && begun(pod) && !refused[pod.UID] {
 				p.mu.Unlock()
 				return pod, nil
 			}

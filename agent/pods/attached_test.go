@@ -47,7 +47,7 @@ func attaching(t *testing.T, folder string) (kubeletDir string) {
 func TestAttached(t *testing.T) {
 	folder := t.TempDir()
 	kubeletDir := attaching(t, folder)
-	f, err := Attached(t.Context(), filesocket.NewTaker(), kubeletDir, testUID, func(p Peer) error {
+	f, err := Attached(t.Context(), new(filesocket.Taker), kubeletDir, podOf(testUID), func(p Peer) error {
 		if p.PID != os.Getpid() || int(p.UID) != os.Getuid() {
 			t.Errorf("process %+v hands it out, not this one", p)
 		}
@@ -67,7 +67,7 @@ func TestAttached(t *testing.T) {
 func TestAttachedBelongsToAnother(t *testing.T) {
 	kubeletDir := attaching(t, t.TempDir())
 	why := errors.New("another's")
-	if f, err := Attached(t.Context(), filesocket.NewTaker(), kubeletDir, testUID, func(Peer) error { return why }); !errors.Is(err, why) {
+	if f, err := Attached(t.Context(), new(filesocket.Taker), kubeletDir, podOf(testUID), func(Peer) error { return why }); !errors.Is(err, why) {
 		f.Close()
 		t.Errorf("error %v, want %v", err, why)
 	}
@@ -79,7 +79,7 @@ func TestAttachedBelongsToAnother(t *testing.T) {
 		types.UID(strings.Repeat("a", 64)): "no pod's UID",
 		otherID:                            "no such file",
 	} {
-		if _, err := Attached(t.Context(), filesocket.NewTaker(), kubeletDir, uid, never); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Attached(t.Context(), new(filesocket.Taker), kubeletDir, podOf(uid), never); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", uid, err, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // started. What is none is waited past.
 func TestAwaitAttachment(t *testing.T) {
 	const to = types.UID("5f2b9c1e-8a34-4d6f-9b7a-0c1d2e3f4a5b")
-	known := New()
+	known, refused := New(), map[types.UID]bool{"refused": true}
 	pod := func(uid types.UID, change func(*corev1.Pod)) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: "shop", Name: "hp-1", Labels: map[string]string{contract.LabelAttachedTo: string(to)}}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", ContainerID: "containerd://c0ffee"}}
@@ -30,16 +30,17 @@ func TestAwaitAttachment(t *testing.T) {
 	pod("another namespace's", func(p *corev1.Pod) { p.Namespace = "other" })
 	pod("another VM's", func(p *corev1.Pod) { p.Labels[contract.LabelAttachedTo] = "another" })
 	pod("being deleted", func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
+	pod("refused", func(*corev1.Pod) {})
 	pod("not started", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].ContainerID = "" })
 	pod("no attachment", func(p *corev1.Pod) { p.Labels = nil })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if p, err := known.Attachment(ctx, "shop", to); !errors.Is(err, context.DeadlineExceeded) {
+	if p, err := known.Attachment(ctx, "shop", to, refused); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("found %v, %v, and there is none", p, err)
 	}
 	found := make(chan types.UID)
 	go func() {
-		p, err := known.Attachment(t.Context(), "shop", to)
+		p, err := known.Attachment(t.Context(), "shop", to, refused)
 		if err != nil {
 			t.Error(err)
 			close(found)

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,7 @@ func (h *placement) Attached(ctx context.Context, uid string) (*os.File, error) 
 	case pod.DeletionTimestamp != nil:
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s, which attaches the volume, is being deleted", name)
 	}
-	folder, err := h.pods.Attached(ctx, pod.UID)
+	folder, err := h.pods.Attached(ctx, pod)
 	if err == nil {
 		return folder, nil
 	}
@@ -60,22 +61,38 @@ func (h *placement) Attached(ctx context.Context, uid string) (*os.File, error) 
 	if errors.Is(err, context.Canceled) {
 		return nil, err
 	}
+	if poses(err) {
+		return nil, &fault.Error{Code: codes.PermissionDenied, Err: err}
+	}
 	// Not Unavailable: by that callers know that the agent itself was lost.
 	return nil, &fault.Error{Code: codes.FailedPrecondition, Err: err}
 }
 
-// openImage gives the shim the volume with the image that its VM goes on from, as soon as a pod attaches it.
+// poses says whether an error is of a pod that attaches no volume, whatever its label says: it will not get better.
+func poses(err error) bool {
+	var unfit *filesocket.Unfit
+	return errors.As(err, &unfit) || fault.Code(err) == codes.PermissionDenied
+}
+
+// openImage gives the shim the volume with the image that its VM goes on from, as soon as a pod attaches it. A pod that only
+// poses as one is asked once, and does not keep the guest from the one that is its own.
 func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) error {
 	ctx, end := whileConnected(ctx, h.conn)
 	defer end()
+	refused := make(map[types.UID]bool)
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		pod, err := h.pods.Attachment(ctx, h.pod.Namespace, h.pod.UID)
+		pod, err := h.pods.Attachment(ctx, h.pod.Namespace, h.pod.UID, refused)
 		if err != nil {
 			return err
 		}
 		volume, err := h.Attached(ctx, string(pod.UID))
 		if err == nil {
 			return p.openIn(ctx, h.conn, want, volume)
+		}
+		if poses(err) {
+			p.log.Warn("a pod that is said to attach a guest's memory was refused for good", "pod", h.pod.UID, "error", err)
+			refused[pod.UID] = true
+			continue
 		}
 		p.log.Info("the volume with a guest's memory is not attached yet: trying again", "pod", h.pod.UID, "error", err)
 		select {
@@ -124,8 +141,8 @@ func whileConnected(ctx context.Context, conn place.Shim) (_ context.Context, en
 }
 
 // Attached takes the folder only from a process of that very pod.
-func (s systemPods) Attached(ctx context.Context, uid types.UID) (*os.File, error) {
-	return pods.Attached(ctx, s.taker, s.kubeletDir, uid, func(peer pods.Peer) error {
+func (s systemPods) Attached(ctx context.Context, pod *corev1.Pod) (*os.File, error) {
+	return pods.Attached(ctx, s.taker, s.kubeletDir, pod, func(peer pods.Peer) error {
 		process, err := s.Identify(peer.PID)
 		if err != nil {
 			return err
@@ -134,7 +151,7 @@ func (s systemPods) Attached(ctx context.Context, uid types.UID) (*os.File, erro
 		if err != nil {
 			return fmt.Errorf("who hands it out: %w", err)
 		}
-		if place.Pod != uid {
+		if place.Pod != pod.UID {
 			return fault.Errorf(codes.PermissionDenied, "a process of pod %s listens in its volume", place.Pod)
 		}
 		return nil
@@ -142,8 +159,8 @@ func (s systemPods) Attached(ctx context.Context, uid types.UID) (*os.File, erro
 }
 
 // Attachment waits until the API server has it.
-func (s systemPods) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
-	return s.pods.Attachment(ctx, namespace, to)
+func (s systemPods) Attachment(ctx context.Context, namespace string, to types.UID, refused map[types.UID]bool) (*corev1.Pod, error) {
+	return s.pods.Attachment(ctx, namespace, to, refused)
 }
 
 // Pod waits until the API server has it.

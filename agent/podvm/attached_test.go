@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const attachUID = "0a1b2c3d-4e5f-4a6b-8c7d-8e9f0a1b2c3d"
@@ -70,11 +71,14 @@ func TestPodRestoresAttached(t *testing.T) {
 	for name, test := range map[string]struct {
 		image string // in the volume
 		again bool   // the agent is another one when the pod comes
+		poses error  // of another pod that comes with it
 		runs  bool
 	}{
-		"attached":             {"restore-web", false, true},
-		"agent lost meanwhile": {"restore-web", true, true},
-		"another volume":       {"restore-other", false, false},
+		"attached":             {"restore-web", false, nil, true},
+		"agent lost meanwhile": {"restore-web", true, nil, true},
+		"another volume":       {"restore-other", false, nil, false},
+		"one hands out a file": {"restore-web", false, new(filesocket.Unfit), true},
+		"one has a stranger":   {"restore-web", false, fault.Errorf(codes.PermissionDenied, "a process of pod x listens in its volume"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -99,7 +103,13 @@ func TestPodRestoresAttached(t *testing.T) {
 				a = w.start()
 				n.servePod(t, a)
 			}
-			n.set(func() { n.others = []*corev1.Pod{attachment()} })
+			poser := attachment(func(p *corev1.Pod) { p.UID = "poser" })
+			n.set(func() {
+				n.others = []*corev1.Pod{attachment()}
+				if test.poses != nil {
+					n.others, n.poses = []*corev1.Pod{poser, attachment()}, map[types.UID]error{poser.UID: test.poses}
+				}
+			})
 			vmtest.Eventually(t, "it runs, or never", func() bool { return a.is(lifecycle.Running)() || !restored.Alive() })
 			if restored.Alive() != test.runs {
 				t.Fatalf("it runs: %v, refused with %q", restored.Alive(), restored.Pod.Refusal)
@@ -199,8 +209,8 @@ func TestAttachedByAStranger(t *testing.T) {
 	if err := os.Rename(short, filepath.Join(volume, contract.AttachmentSocket)); err != nil {
 		t.Fatal(err)
 	}
-	s := systemPods{kubeletDir: kubelet, taker: filesocket.NewTaker()}
-	if f, err := s.Attached(t.Context(), attachUID); err == nil || !strings.Contains(err.Error(), "who hands it out") {
+	s := systemPods{kubeletDir: kubelet, taker: new(filesocket.Taker)}
+	if f, err := s.Attached(t.Context(), attachment()); err == nil || !strings.Contains(err.Error(), "who hands it out") {
 		f.Close()
 		t.Errorf("error %v, want that this process is in no pod", err)
 	}

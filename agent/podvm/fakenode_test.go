@@ -50,13 +50,14 @@ type fakeNode struct {
 	cpus      []int
 	granted   []string
 	gone      chan struct{}
-	others    []*corev1.Pod     // of this node
-	awaited   int               // how often one of them was looked for
-	attached  string            // the folder that any of them attaches; empty: none does
-	process   *pods.Process     // that may run its VM, beside proc
-	processes error             // why that is not known
-	standIn   *exec.Cmd         // a process of this machine in its shim's place
-	devices   map[string]uint64 // numbers of its container's, by path
+	others    []*corev1.Pod       // of this node
+	awaited   int                 // how often one of them was looked for
+	attached  string              // the folder that any of them attaches; empty: none does
+	poses     map[types.UID]error // why one of them never does
+	process   *pods.Process       // that may run its VM, beside proc
+	processes error               // why that is not known
+	standIn   *exec.Cmd           // a process of this machine in its shim's place
+	devices   map[string]uint64   // numbers of its container's, by path
 
 	servedUntil <-chan struct{} // closed when its volume is to be left
 }
@@ -229,12 +230,12 @@ func (n *fakeNode) Pod(_ context.Context, uid types.UID) (*corev1.Pod, error) {
 }
 
 // Attachment waits for one that a test makes.
-func (n *fakeNode) Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error) {
+func (n *fakeNode) Attachment(ctx context.Context, namespace string, to types.UID, refused map[types.UID]bool) (*corev1.Pod, error) {
 	for ; ; time.Sleep(time.Millisecond) {
 		n.mu.Lock()
 		n.awaited++
 		for _, p := range n.others {
-			if p.Namespace == namespace && p.Labels[contract.LabelAttachedTo] == string(to) {
+			if p.Namespace == namespace && p.Labels[contract.LabelAttachedTo] == string(to) && !refused[p.UID] {
 				n.mu.Unlock()
 				return p, nil
 			}
@@ -246,11 +247,14 @@ func (n *fakeNode) Attachment(ctx context.Context, namespace string, to types.UI
 	}
 }
 
-func (n *fakeNode) Attached(_ context.Context, uid types.UID) (*os.File, error) {
+func (n *fakeNode) Attached(_ context.Context, pod *corev1.Pod) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.poses[pod.UID]; err != nil {
+		return nil, err
+	}
 	if n.attached == "" {
-		return nil, fmt.Errorf("pod %s hands nothing out", uid)
+		return nil, fmt.Errorf("pod %s hands nothing out", pod.UID)
 	}
 	return filesocket.OpenFolder(n.attached)
 }

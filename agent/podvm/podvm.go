@@ -60,10 +60,10 @@ type podSource interface {
 	MayRunVM(ctx context.Context, uid types.UID) (*pods.Process, error)
 	// Pod waits until the API server has a pod on this node.
 	Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error)
-	// Attachment waits for a pod on this node that attaches a volume to a pod of a namespace.
-	Attachment(ctx context.Context, namespace string, to types.UID) (*corev1.Pod, error)
+	// Attachment waits for a pod on this node that attaches a volume to a pod of a namespace, and was not refused.
+	Attachment(ctx context.Context, namespace string, to types.UID, refused map[types.UID]bool) (*corev1.Pod, error)
 	// Attached takes the folder that a pod hands out, which attaches it to another's VM.
-	Attached(ctx context.Context, uid types.UID) (*os.File, error)
+	Attached(ctx context.Context, pod *corev1.Pod) (*os.File, error)
 	// Gone waits until there is no such pod.
 	Gone(ctx context.Context, uid types.UID) error
 }
@@ -112,7 +112,7 @@ func New(o Options) (*Runner, error) {
 	}
 	known := pods.New()
 	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, networks: o.Networks, namespace: networkNamespace, arrivals: newArrivals(), promises: promised, pods: systemPods{
-		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom), taker: filesocket.NewTaker(),
+		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom), taker: new(filesocket.Taker),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
 	p.run = func(ctx context.Context) error {

@@ -21,7 +21,6 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // attachingNode is a node with a second pod, which attaches a volume by the real program.
@@ -59,8 +58,8 @@ func newAttachingNode(t *testing.T, w *world) *attachingNode {
 }
 
 // Attached is that of the system, but for the cgroup, which no container has been put into.
-func (n *attachingNode) Attached(ctx context.Context, uid types.UID) (*os.File, error) {
-	return pods.Attached(ctx, filesocket.NewTaker(), n.kubelet, uid, func(p pods.Peer) error {
+func (n *attachingNode) Attached(ctx context.Context, pod *corev1.Pod) (*os.File, error) {
+	return pods.Attached(ctx, new(filesocket.Taker), n.kubelet, pod, func(p pods.Peer) error {
 		if p.PID != n.attacher.Process.Pid || p.UID != podUser {
 			return errors.New("another process listens")
 		}

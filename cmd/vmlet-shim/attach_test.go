@@ -43,14 +43,14 @@ func TestAttach(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	taker := filesocket.NewTaker()
+	taker := new(filesocket.Taker)
 	for range 2 { // a second try of a save asks again
 		conn, err := filesocket.DialIn(ctx, volume, contract.AttachmentSocket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		f, err := taker.Folder(ctx, conn, "the volume")
+		f, err := taker.Folder(ctx, conn, filesocket.Giver{UID: "a"}, "the volume")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func serve(t *testing.T, path string, open func() (*os.File, error)) (stop func(
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- Serve(ctx, l, open) }()
-	stop = sync(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -34,16 +35,6 @@ func serve(t *testing.T, path string, open func() (*os.File, error)) (stop func(
 	})
 	t.Cleanup(stop)
 	return stop
-}
-
-func sync(f func()) func() {
-	done := false
-	return func() {
-		if !done {
-			done = true
-			f()
-		}
-	}
 }
 
 func content(t *testing.T, text string) string {

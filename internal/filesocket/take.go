@@ -2,34 +2,80 @@ package filesocket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
-// maxTaken bounds the descriptors that are taken, or still being closed, at once.
-const maxTaken = 16
+// Bounds of the descriptors that are taken, or still being closed, at once: of all pods, of those of one
+// namespace, and of one pod. Each may cost a thread for as long as a file system does not answer.
+const (
+	maxTaken       = 64
+	maxOfNamespace = 4
+	maxOfPod       = 1
+)
+
+// Giver is the pod that hands a file out.
+type Giver struct{ Namespace, UID string }
+
+// Unfit is what is wrong with a file that was handed out; to ask for it again is no use.
+type Unfit struct{ text string }
+
+func (u *Unfit) Error() string { return u.text }
 
 // Taker takes folders from processes that nobody trusts. What they hand out may be on a file
-// system that does not answer, and must not make the taker wait for it. Its methods may be
-// called concurrently.
-type Taker struct{ free *semaphore.Weighted }
+// system that does not answer, and must not make the taker wait for it, nor keep others' from being taken. The zero
+// value is ready. Its methods may be called concurrently.
+type Taker struct {
+	mu    sync.Mutex
+	taken map[Giver]int // being taken or closed
+}
 
-// NewTaker returns one.
-func NewTaker() *Taker { return &Taker{semaphore.NewWeighted(maxTaken)} }
+// begin takes one of the giver's places, or is an error. A place is given back by end.
+func (t *Taker) begin(from Giver) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all, namespace int
+	for g, n := range t.taken {
+		if all += n; g.Namespace == from.Namespace {
+			namespace += n
+		}
+	}
+	const still = "of %s is still being taken, or closed as its file system does not answer"
+	switch {
+	case t.taken[from] >= maxOfPod:
+		return fmt.Errorf("the last file "+still, "the pod")
+	case namespace >= maxOfNamespace:
+		return fmt.Errorf("each of the last %d files "+still, namespace, "pods of namespace "+from.Namespace)
+	case all >= maxTaken:
+		return fmt.Errorf("each of the last %d files "+still, all, "this node's pods")
+	}
+	if t.taken == nil {
+		t.taken = make(map[Giver]int)
+	}
+	t.taken[from]++
+	return nil
+}
+
+func (t *Taker) end(from Giver) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taken[from]--; t.taken[from] == 0 {
+		delete(t.taken, from)
+	}
+}
 
 // Folder returns the folder that the other end of a connection hands out: a descriptor by which
 // nothing is opened or read (O_PATH, open(2)), so that no call on it, nor its closing, waits for
 // the folder's file system. It waits until ctx ends. The connection stays the caller's, and the
-// file gets the name. A *Fault is the other side's own word.
-func (t *Taker) Folder(ctx context.Context, conn *net.UnixConn, name string) (*os.File, error) {
-	if !t.free.TryAcquire(1) {
-		return nil, fmt.Errorf("%s: the last %d files that were handed out are still being closed, as their file systems do not answer", name, maxTaken)
+// file gets the name. A *Fault is the other side's own word, an *Unfit what is no such folder.
+func (t *Taker) Folder(ctx context.Context, conn *net.UnixConn, from Giver, name string) (*os.File, error) {
+	if err := t.begin(from); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -50,21 +96,21 @@ func (t *Taker) Folder(ctx context.Context, conn *net.UnixConn, name string) (*o
 		err = fmt.Errorf("%s: no answer: %w", name, err)
 	}
 	if err != nil {
-		t.dispose(fd)
+		t.dispose(fd, from)
 		return nil, err
 	}
-	t.free.Release(1)
+	t.end(from)
 	return os.NewFile(uintptr(fd), name), nil
 }
 
 // dispose closes what is not wanted; that may take for ever.
-func (t *Taker) dispose(fd int) {
+func (t *Taker) dispose(fd int, from Giver) {
 	if fd < 0 {
-		t.free.Release(1)
+		t.end(from)
 		return
 	}
 	go func() {
-		defer t.free.Release(1)
+		defer t.end(from)
 		_ = unix.Close(fd) // of a file that nothing was written to
 	}()
 }
@@ -90,14 +136,14 @@ func checkFolder(fd int, name string) error {
 		return os.NewSyscallError("fcntl F_GETFL", err)
 	}
 	if flags&unix.O_PATH == 0 {
-		return fmt.Errorf("%s hands out a file that is open: want a folder with O_PATH", name)
+		return &Unfit{name + " hands out a file that is open: want a folder with O_PATH"}
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
 		return &os.PathError{Op: "statx", Path: name, Err: err}
 	}
 	if st.Mask&unix.STATX_TYPE == 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return errors.New(name + " hands out something that is no folder")
+		return &Unfit{name + " hands out something that is no folder"}
 	}
 	return nil
 }

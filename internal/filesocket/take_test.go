@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +22,14 @@ func take(t *testing.T, taker *Taker, socket string) (*os.File, error) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	return taker.Folder(t.Context(), conn, "the volume")
+	return taker.Folder(t.Context(), conn, pod("a"), "the volume")
 }
 
 func TestTakeFolder(t *testing.T) {
 	socket, folder := filepath.Join(t.TempDir(), "s"), t.TempDir()
 	serve := serveAs(t, ServeToRoot)
 	serve(socket, func() (*os.File, error) { return OpenFolder(folder) })
-	f, err := take(t, NewTaker(), socket)
+	f, err := take(t, new(Taker), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +98,8 @@ func TestTakeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
 			serve(t, socket, test.open)
-			taker := NewTaker()
-			for range 2 * maxTaken { // a descriptor that is not given back would use it up
+			taker := new(Taker)
+			for range 3 { // a descriptor that is not given back would use it up
 				f, err := take(t, taker, socket)
 				if err == nil {
 					f.Close()
@@ -106,10 +107,13 @@ func TestTakeRefuses(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Fatalf("error %v, want %q", err, test.want)
 				}
-				if err := taker.free.Acquire(t.Context(), maxTaken); err != nil { // all are closed
-					t.Fatal(err)
+				if unfit := new(*Unfit); errors.As(err, unfit) != (name != "words") {
+					t.Errorf("error %#v: what is handed out is unfit, words are not", err)
 				}
-				taker.free.Release(maxTaken)
+				for taker.begin(pod("a")) != nil { // the last one is still being closed
+					time.Sleep(time.Millisecond)
+				}
+				taker.end(pod("a"))
 			}
 		})
 	}
@@ -130,23 +134,46 @@ func TestTakeWaitsNotForEver(t *testing.T) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if _, err := NewTaker().Folder(ctx, conn, "the volume"); err == nil || !strings.Contains(err.Error(), "no answer: enough") {
+	if _, err := new(Taker).Folder(ctx, conn, pod("a"), "the volume"); err == nil || !strings.Contains(err.Error(), "no answer: enough") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestTakeIsBounded: file systems that don't answer cost so many threads and no more.
+// TestTakeIsBounded: file systems that don't answer cost so many threads and no more, and nobody else his place.
 func TestTakeIsBounded(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	serve(t, socket, func() (*os.File, error) { return OpenFolder("/") })
-	taker := NewTaker()
-	if err := taker.free.Acquire(t.Context(), maxTaken); err != nil {
-		t.Fatal(err)
+	taker := new(Taker)
+	begin := func(from Giver, want string) {
+		t.Helper()
+		if err := taker.begin(from); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Fatalf("%v: error %v, want %q", from, err, want)
+		}
 	}
-	if _, err := take(t, taker, socket); err == nil || !strings.Contains(err.Error(), "still being closed") {
-		t.Errorf("error %v", err)
+	begin(pod("a"), "")
+	if _, err := take(t, taker, socket); err == nil || !strings.Contains(err.Error(), "the last file of the pod is still being taken, or closed") {
+		t.Errorf("a second file of a pod: error %v", err)
+	}
+	for n := 1; n < maxOfNamespace; n++ {
+		begin(pod(strconv.Itoa(n)), "")
+	}
+	begin(pod("b"), "each of the last 4 files of pods of namespace ns")
+	for n := range maxTaken - maxOfNamespace {
+		begin(Giver{Namespace: strconv.Itoa(n), UID: "a"}, "")
+	}
+	begin(Giver{Namespace: "other", UID: "a"}, "each of the last 64 files of this node's pods")
+	taker.end(pod("a"))
+	begin(Giver{Namespace: "other", UID: "a"}, "")
+	taker.end(Giver{Namespace: "other", UID: "a"})
+	if f, err := take(t, taker, socket); err != nil {
+		t.Errorf("a place was given back: %v", err)
+	} else {
+		f.Close()
 	}
 }
+
+// pod is one of the namespace ns.
+func pod(uid string) Giver { return Giver{Namespace: "ns", UID: uid} }
 
 // TestDialInFollowsNothing: a folder that a pod writes to leads nowhere else.
 func TestDialInFollowsNothing(t *testing.T) {
