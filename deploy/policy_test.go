@@ -74,6 +74,41 @@ func TestLauncherPolicy(t *testing.T) {
 			t.Errorf("%s: denied: %v (%v), want %v", test.name, got, err, test.denied)
 		}
 	}
+	plain := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := launcherPod()
+		p.Finalizers = nil
+		change(p)
+		return p
+	}
+	none := func(*corev1.Pod) {}
+	unlabelled := func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) }
+	orphaned := func(p *corev1.Pod) { p.OwnerReferences = nil }
+	for _, test := range []struct {
+		name   string
+		user   string
+		old    *corev1.Pod // nil: it is made
+		pod    *corev1.Pod
+		denied bool
+	}{
+		{"made as a VM's", tenant, nil, plain(none), true},
+		{"made as a VM's, with its finalizer", tenant, nil, launcherPod(), true},
+		{"made with the label alone", tenant, nil, plain(orphaned), false},
+		{"made with the owner alone", tenant, nil, plain(unlabelled), false},
+		{"made with another owner", tenant, nil, plain(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), false},
+		{"made by vmlet-controller", controller, nil, launcherPod(), false},
+		{"made by who may delete Nodes", admin, nil, plain(none), false},
+		{"made a VM's by its label", tenant, plain(unlabelled), plain(none), true},
+		{"made a VM's by its owner", tenant, plain(orphaned), plain(none), true},
+		{"made a VM's by both", tenant, plain(func(p *corev1.Pod) { unlabelled(p); orphaned(p) }), plain(none), true},
+		{"made another VM's by its owner", tenant, plain(none), plain(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }), true},
+		{"made another VM's by its label", tenant, plain(func(p *corev1.Pod) { p.Labels[contract.LabelCreatedBy] = "other" }), plain(none), true},
+		{"a VM's that was let go", tenant, plain(none), plain(func(p *corev1.Pod) { p.Labels["app"] = "web" }), false},
+	} {
+		got, err := denies(t.Context(), policy, &params, test.old, test.pod, &user.DefaultInfo{Name: test.user})
+		if err != nil || got != test.denied {
+			t.Errorf("%s: denied: %v (%v), want %v", test.name, got, err, test.denied)
+		}
+	}
 	// A pod that was let go, or another's.
 	free := launcherPod()
 	free.Finalizers = nil
@@ -112,7 +147,7 @@ func (administrators) Authorize(_ context.Context, a authorizer.Attributes) (aut
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// denies evaluates a policy on a change of a pod as the API server does.
+// denies evaluates a policy on a pod that is made (old is nil) or changed as the API server does.
 func denies(ctx context.Context, p admissionregistrationv1.ValidatingAdmissionPolicySpec, params runtime.Object, old, changed *corev1.Pod, who user.Info) (bool, error) {
 	var all []cel.ExpressionAccessor
 	for _, c := range p.MatchConditions {
@@ -127,7 +162,12 @@ func denies(ctx context.Context, p admissionregistrationv1.ValidatingAdmissionPo
 		return false, err
 	}
 	kind, resource := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
-	record := admission.NewAttributesRecord(changed, old, kind, old.Namespace, old.Name, resource, "", admission.Update, nil, false, who)
+	var before runtime.Object // not a *corev1.Pod that is nil
+	operation := admission.Create
+	if old != nil {
+		before, operation = old, admission.Update
+	}
+	record := admission.NewAttributesRecord(changed, before, kind, changed.Namespace, changed.Name, resource, "", operation, nil, false, who)
 	versioned, err := admission.NewVersionedAttributes(record, kind, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 	if err != nil {
 		return false, err

@@ -84,7 +84,7 @@ func slim(o any) (any, error) {
 
 func slimLabels(all map[string]string) map[string]string {
 	if to, has := all[contract.LabelAttachedTo]; has {
-		return map[string]string{contract.LabelAttachedTo: to}
+		return map[string]string{contract.LabelAttachedTo: to, contract.LabelApp: all[contract.LabelApp]}
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID, r
 		p.mu.Lock()
 		changed := p.changed
 		for _, pod := range p.byUID {
-			if pod.Namespace == namespace && pod.Labels[contract.LabelAttachedTo] == string(to) && pod.DeletionTimestamp == nil && begun(pod) && !refused[pod.UID] {
+			if pod.Namespace == namespace && AttachesTo(pod, to) && pod.DeletionTimestamp == nil && begun(pod) && !refused[pod.UID] {
 				p.mu.Unlock()
 				return pod, nil
 			}
@@ -210,6 +210,11 @@ func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID, r
 			return nil, fmt.Errorf("no pod attaches a volume to pod %s: %w", to, context.Cause(ctx))
 		}
 	}
+}
+
+// AttachesTo says whether a pod's labels are those of one that attaches a volume to another.
+func AttachesTo(pod *corev1.Pod, to types.UID) bool {
+	return pod.Labels[contract.LabelApp] == contract.LabelAppAttachment && pod.Labels[contract.LabelAttachedTo] == string(to)
 }
 
 // begun: a container of the pod has been started.

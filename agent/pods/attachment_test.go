@@ -18,7 +18,7 @@ func TestAwaitAttachment(t *testing.T) {
 	const to = types.UID("5f2b9c1e-8a34-4d6f-9b7a-0c1d2e3f4a5b")
 	known, refused := New(), map[types.UID]bool{"refused": true}
 	pod := func(uid types.UID, change func(*corev1.Pod)) {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: "shop", Name: "hp-1", Labels: map[string]string{contract.LabelAttachedTo: string(to)}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: "shop", Name: "hp-1", Labels: map[string]string{contract.LabelApp: contract.LabelAppAttachment, contract.LabelAttachedTo: string(to)}}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", ContainerID: "containerd://c0ffee"}}
 		change(p)
 		lean, err := slim(p)
@@ -32,6 +32,8 @@ func TestAwaitAttachment(t *testing.T) {
 	pod("being deleted", func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
 	pod("refused", func(*corev1.Pod) {})
 	pod("not started", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].ContainerID = "" })
+	pod("another app", func(p *corev1.Pod) { p.Labels[contract.LabelApp] = contract.LabelAppLauncher })
+	pod("no app", func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) })
 	pod("no attachment", func(p *corev1.Pod) { p.Labels = nil })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()

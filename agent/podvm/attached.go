@@ -45,11 +45,12 @@ func (h *placement) Attached(ctx context.Context, uid string) (*os.File, error) 
 		return nil, fault.Errorf(codes.FailedPrecondition, "the pod that attaches the volume: %w", err)
 	}
 	name := fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
-	switch to := pod.Labels[contract.LabelAttachedTo]; {
+	switch {
 	case pod.Namespace != h.pod.Namespace:
 		return nil, fault.Errorf(codes.PermissionDenied, "%s is in another namespace than the VM's pod: no volume is attached from there", name)
-	case to != string(h.pod.UID):
-		return nil, fault.Errorf(codes.PermissionDenied, "%s attaches nothing to the VM's pod: its label %s is %.64q, want the UID of that pod, %s", name, contract.LabelAttachedTo, to, h.pod.UID)
+	case !pods.AttachesTo(pod, h.pod.UID):
+		return nil, fault.Errorf(codes.PermissionDenied, "%s attaches nothing to the VM's pod: its labels %s and %s are %.64q and %.64q, want %q and the UID of that pod, %s",
+			name, contract.LabelApp, contract.LabelAttachedTo, pod.Labels[contract.LabelApp], pod.Labels[contract.LabelAttachedTo], contract.LabelAppAttachment, h.pod.UID)
 	case pod.DeletionTimestamp != nil:
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s, which attaches the volume, is being deleted", name)
 	}

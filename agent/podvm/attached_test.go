@@ -26,7 +26,8 @@ const attachUID = "0a1b2c3d-4e5f-4a6b-8c7d-8e9f0a1b2c3d"
 // attachment is a pod that attaches a volume to the VM's.
 func attachment(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		UID: attachUID, Namespace: "default", Name: "hp-web", Labels: map[string]string{contract.LabelAttachedTo: podUID},
+		UID: attachUID, Namespace: "default", Name: "hp-web",
+		Labels: map[string]string{contract.LabelApp: contract.LabelAppAttachment, contract.LabelAttachedTo: podUID},
 	}}
 	for _, f := range change {
 		f(p)
@@ -154,6 +155,7 @@ func TestAttachedRefused(t *testing.T) {
 		"another namespace":   {attachment(func(p *corev1.Pod) { p.Namespace = "other" }), "d", false, codes.PermissionDenied, "pod other/hp-web is in another namespace"},
 		"another VM's":        {attachment(func(p *corev1.Pod) { p.Labels[contract.LabelAttachedTo] = attachUID }), "d", false, codes.PermissionDenied, contract.LabelAttachedTo},
 		"nobody's":            {attachment(func(p *corev1.Pod) { p.Labels = nil }), "d", false, codes.PermissionDenied, "attaches nothing to the VM's pod"},
+		"no attachment":       {attachment(func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) }), "d", false, codes.PermissionDenied, contract.LabelApp + " and"},
 		"being deleted":       {attachment(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }), "d", false, codes.FailedPrecondition, "is being deleted"},
 		"nothing handed out":  {attachment(), "d", true, codes.FailedPrecondition, "pod default/hp-web has not handed out the volume"},
 		"a path":              {attachment(), "/image", false, codes.InvalidArgument, "directory"},

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -76,12 +77,27 @@ func OfPod(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) (uses []Use) {
 	return uses
 }
 
-// Ended says whether a pod uses its claims no more. The finalizer of a VM's is taken from it then.
+// Ended says whether a pod uses its claims no more. The finalizer of a VM's is taken from it then. Whoever makes pods can
+// give his own a VM's label, and is not believed for that.
 func Ended(p *corev1.Pod) bool {
-	if p.Labels[contract.LabelApp] == contract.LabelAppLauncher {
-		return !slices.Contains(p.Finalizers, contract.FinalizerPod)
+	switch {
+	case p.Labels[contract.LabelApp] == contract.LabelAppLauncher && slices.Contains(p.Finalizers, contract.FinalizerPod):
+		return false
+	case instanceOf(p) != "":
+		return true
 	}
 	return podend.Pod(p)
+}
+
+// instanceOf is the instance whose pod it is; empty: it is no VM's, or its owner was taken from it. The admission policy
+// vmlet-launcher lets no other pod have the label and such an owner.
+func instanceOf(p *corev1.Pod) types.UID {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil || owner.APIVersion != kubevirtv1.Group+"/"+kubevirtv1.Version || owner.Kind != "VirtualMachineInstance" ||
+		p.Labels[contract.LabelApp] != contract.LabelAppLauncher || p.Labels[contract.LabelCreatedBy] != string(owner.UID) {
+		return ""
+	}
+	return owner.UID
 }
 
 // User is a pod whose use of a claim excludes another one; empty: there is none. instances are those of VMs' pods.
@@ -92,11 +108,7 @@ func User(pods []corev1.Pod, instances []kubevirtv1.VirtualMachineInstance, use 
 	}
 	for i := range pods {
 		p := &pods[i]
-		var vmi *kubevirtv1.VirtualMachineInstance
-		if p.Labels[contract.LabelApp] == contract.LabelAppLauncher {
-			vmi = of[types.UID(p.Labels[contract.LabelCreatedBy])]
-		}
-		if !Ended(p) && slices.ContainsFunc(OfPod(p, vmi), use.Excludes) {
+		if !Ended(p) && slices.ContainsFunc(OfPod(p, of[instanceOf(p)]), use.Excludes) {
 			return p.Name
 		}
 	}

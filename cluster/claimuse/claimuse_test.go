@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -89,6 +90,9 @@ func TestUser(t *testing.T) {
 		p := corev1.Pod{}
 		p.Name, p.Finalizers = "p", []string{contract.FinalizerPod}
 		p.Labels = map[string]string{contract.LabelApp: app, contract.LabelCreatedBy: uid}
+		if app == contract.LabelAppLauncher {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "vm", UID: types.UID(uid), Controller: new(true)}}
+		}
 		v := corev1.Volume{Name: "disk"}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
 		p.Spec.Volumes = []corev1.Volume{v}
@@ -98,6 +102,10 @@ func TestUser(t *testing.T) {
 		return p
 	}
 	released := func(p *corev1.Pod) { p.Finalizers = nil }
+	owner := func(change func(*metav1.OwnerReference)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { change(&p.OwnerReferences[0]) }
+	}
+	orphaned := func(p *corev1.Pod) { p.OwnerReferences = nil }
 	succeeded := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 	source := func(p *corev1.Pod) { p.Spec.Volumes[0].Name = launcher.VolumeSource }
 	other := func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "b" }
@@ -111,6 +119,13 @@ func TestUser(t *testing.T) {
 		{"a VM whose instance is gone", pod(contract.LabelAppLauncher, "uid-gone"), false, false},
 		{"a VM that has ended", pod(contract.LabelAppLauncher, writes, released), true, true},
 		{"a VM that has ended by the kubelet's word alone", pod(contract.LabelAppLauncher, writes, succeeded), false, false},
+		{"another's pod that names a VM and has its label", pod(contract.LabelAppLauncher, reads, orphaned, released), false, false},
+		{"the same, with an owner that controls nothing", pod(contract.LabelAppLauncher, reads, released, owner(func(o *metav1.OwnerReference) { o.Controller = nil })), false, false},
+		{"the same, with an owner of another kind", pod(contract.LabelAppLauncher, reads, released, owner(func(o *metav1.OwnerReference) { o.Kind = "ReplicaSet" })), false, false},
+		{"the same, with an owner of another group", pod(contract.LabelAppLauncher, reads, released, owner(func(o *metav1.OwnerReference) { o.APIVersion = "example.org/v1" })), false, false},
+		{"the same, with another VM as its owner", pod(contract.LabelAppLauncher, reads, released, owner(func(o *metav1.OwnerReference) { o.UID = writes })), false, false},
+		{"the same, that has ended", pod(contract.LabelAppLauncher, reads, orphaned, released, succeeded), true, true},
+		{"a VM's pod without its owner", pod(contract.LabelAppLauncher, writes, orphaned), false, false},
 		{"another's pod that names a VM", pod("nginx", reads), false, false},
 		{"another's pod that has ended", pod("nginx", "", succeeded), true, true},
 		{"a pod that fills it", pod(contract.LabelAppImporter, ""), false, false},

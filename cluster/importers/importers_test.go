@@ -260,6 +260,7 @@ func launcherPod(claim string) *corev1.Pod {
 	p := new(corev1.Pod)
 	p.Namespace, p.Name, p.Finalizers = "ns", "virt-launcher-web", []string{contract.FinalizerPod}
 	p.Labels = map[string]string{contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: "uid-web"}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "web", UID: "uid-web", Controller: new(true)}}
 	p.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
 	return p
 }
@@ -294,7 +295,9 @@ func TestUsers(t *testing.T) {
 	vmi.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "disk", Disk: &kubevirtv1.DiskTarget{ReadOnly: true}}}
 	vmi.Spec.Volumes = []kubevirtv1.Volume{{Name: "disk", DataVolume: &kubevirtv1.DataVolumeSource{Name: "golden"}}}
 	strangers := launcherPod("golden")
-	strangers.Labels[contract.LabelCreatedBy] = "uid-db"
+	strangers.Labels[contract.LabelCreatedBy], strangers.OwnerReferences[0].UID = "uid-db", "uid-db"
+	poser := launcherPod("golden")
+	poser.Finalizers, poser.OwnerReferences = nil, nil
 	for name, c := range map[string]struct {
 		user *corev1.Pod
 		want string
@@ -306,6 +309,7 @@ func TestUsers(t *testing.T) {
 		"failed by others' word":     {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), contract.ImportPending},
 		"a VM that reads":            {launcherPod("golden"), contract.ImportScheduled},
 		"a VM of which nobody knows": {strangers, contract.ImportPending},
+		"with a VM's label alone":    {poser, contract.ImportPending},
 		"lost sight of": {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			ExitCode: 137, Reason: "ContainerStatusUnknown"}}), contract.ImportPending},
 	} {
