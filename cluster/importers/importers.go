@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,37 @@ type Reconciler struct {
 	Now func() time.Time
 	// Making are the claims of pods that are being made, also of VMs'.
 	Making *claimuse.Locks
+	// seen is when the pods were seen first.
+	seen sightings
+}
+
+// sightings is when the present pod of each claim was seen first. The zero value has none. Its methods may be called
+// concurrently.
+type sightings struct {
+	mu   sync.Mutex
+	pods map[types.NamespacedName]sighting
+}
+
+type sighting struct {
+	pod types.UID
+	at  time.Time
+}
+
+// see notes the pod of a claim, nil if it has none, and returns when it was seen first.
+func (s *sightings) see(claim types.NamespacedName, pod *corev1.Pod, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pod == nil {
+		delete(s.pods, claim)
+		return now
+	}
+	if s.pods == nil {
+		s.pods = make(map[types.NamespacedName]sighting)
+	}
+	if known, has := s.pods[claim]; !has || known.pod != pod.UID {
+		s.pods[claim] = sighting{pod.UID, now}
+	}
+	return s.pods[claim].at
 }
 
 // Calls are short calls, which nobody waits for.
@@ -171,8 +203,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: d.Again}, nil
 }
 
-// observe reads what Decide goes by.
+// observe is what Decide goes by.
 func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (imports.Observed, error) {
+	o, err := r.read(ctx, from, key)
+	if err == nil {
+		o.Since = r.seen.see(key, o.Pod(), o.Now)
+	}
+	return o, err
+}
+
+func (r *Reconciler) read(ctx context.Context, from client.Reader, key types.NamespacedName) (imports.Observed, error) {
 	o := imports.Observed{Percent: -1, Now: r.Now()}
 	var pods corev1.PodList
 	if err := from.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter}); err != nil {

@@ -391,6 +391,9 @@ func TestSourceIsFreeBetweenAttempts(t *testing.T) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerImporter, ContainerID: "containerd://1",
 			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no room", FinishedAt: metav1.Unix(1, 0)}}}}
 	}
+	aged := func(by time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(0, 0).Add(by)) }
+	}
 	for name, c := range map[string]struct {
 		ends  func(*corev1.Pod)
 		takes time.Duration
@@ -398,11 +401,14 @@ func TestSourceIsFreeBetweenAttempts(t *testing.T) {
 	}{
 		"fails":      {fails, 0, "no room; the next attempt begins at "},
 		"never runs": {func(*corev1.Pod) {}, 10 * time.Minute, "has not started for 10m0s"},
+		"never runs, by an API server that is ahead":  {aged(time.Hour), 10 * time.Minute, "has not started for 10m0s"},
+		"never runs, by an API server that is behind": {aged(-time.Hour), 10 * time.Minute, "has not started for 10m0s"},
 	} {
 		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy())
+		r := w.reconciler()
 		step := func(pods int, what string) time.Duration {
 			t.Helper()
-			result, err := w.step()
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: root})
 			var all corev1.PodList
 			if err := errors.Join(err, w.server.List(t.Context(), &all, client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter})); err != nil {
 				t.Fatal(err)
@@ -412,13 +418,12 @@ func TestSourceIsFreeBetweenAttempts(t *testing.T) {
 			}
 			for i := range all.Items {
 				p := &all.Items[i]
-				if p.CreationTimestamp.IsZero() {
-					p.CreationTimestamp = metav1.NewTime(w.now)
-				}
+				c.ends(p)
+				status := p.Status
 				if err := w.server.Update(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				c.ends(p)
+				p.Status = status
 				if err := w.server.Status().Update(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
@@ -426,7 +431,12 @@ func TestSourceIsFreeBetweenAttempts(t *testing.T) {
 			return result.RequeueAfter
 		}
 		step(1, "it begins")
-		w.now = w.now.Add(c.takes)
+		if c.takes > 0 {
+			step(1, "its pod is seen")
+			w.now = w.now.Add(c.takes - time.Second)
+			step(1, "its pod has some time left")
+			w.now = w.now.Add(time.Second)
+		}
 		step(0, "its pod has failed")
 		if got := w.claim().Annotations[contract.AnnotationImportMessage]; !strings.Contains(got, c.says) || !strings.Contains(got, "until then VMs may start with claim golden") {
 			t.Errorf("%s: the claim says %q", name, got)

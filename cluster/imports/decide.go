@@ -29,7 +29,7 @@ const (
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
 	// startPatience is how long a pod may take to start that copies a claim, with whose source no VM that writes to it
-	// starts meanwhile. To add a node for it takes an autoscaler some minutes.
+	// starts meanwhile. To add a node for it takes an autoscaler some minutes. Another leader counts anew.
 	startPatience = 10 * time.Minute
 	// maxMessage bounds what is kept of what a pod says.
 	maxMessage = 800
@@ -54,6 +54,9 @@ type Observed struct {
 	// Percent is what the pod says of its progress; negative: it doesn't.
 	Percent float64
 	Now     time.Time
+	// Since is when this process first saw the claim's own pod: its age by the clock that Now is of. What the API server
+	// writes is of another one.
+	Since time.Time
 }
 
 // Action is one write. Each is one of these types.
@@ -254,7 +257,7 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 		}
 	}
 	if o.copies() && (c == nil || c.State.Running == nil && c.State.Terminated == nil) {
-		left := p.CreationTimestamp.Add(startPatience).Sub(o.Now)
+		left := startPatience - o.Now.Sub(o.Since)
 		if left <= 0 {
 			return o.again(d, p, to, base, fmt.Sprintf("the importer's pod has not started for %v: %s", startPatience, to.Message))
 		}

@@ -262,16 +262,17 @@ func TestDecide(t *testing.T) {
 		return func(o *Observed) { o.Claim.Annotations["vmlet.io/import-"+key] = value }
 	}
 	golden := func(o *Observed) { o.From = new(corev1.PersistentVolumeClaim) }
-	at := func(seconds int64) func(*Observed) { return func(o *Observed) { o.Now = time.Unix(seconds, 0) } }
+	at := func(seconds int64) func(*Observed) {
+		return func(o *Observed) { o.Now, o.Since = time.Unix(seconds, 0), time.Unix(0, 0) }
+	}
 	next := noted("next", "1970-01-01T00:01:00Z")
 	noNode := func(p *corev1.Pod, c *corev1.ContainerStatus) {
-		p.CreationTimestamp, p.Status.ContainerStatuses = now, nil
+		p.Status.ContainerStatuses = nil
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes"}}
 	}
 	restarted := func(n string) func(*corev1.Pod, *corev1.ContainerStatus) {
 		return func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Annotations[contract.AnnotationImportRestarts] = n }
 	}
-	born := func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.CreationTimestamp = now }
 	for name, c := range map[string]struct {
 		o    Observed
 		want string
@@ -332,9 +333,9 @@ func TestDecide(t *testing.T) {
 		"a copy has no node":              {scene(t, copied, "ImportScheduled", at(0), fills(noNode)), "message=the importer's pod has no node yet: 0/3 nodes, again 10m0s"},
 		"a copy has no node for long": {scene(t, copied, "ImportScheduled", at(600), fills(noNode)),
 			"message=the importer's pod has not started for 10m0s: the importer's pod has no node yet: 0/3 nodes; the next attempt begins at 1970-01-01T00:10:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:10:10Z,phase=Failed,restarts=1, delete:pod"},
-		"a copy's image can't be pulled for long": {scene(t, copied, "Failed", at(600), fills(born, waiting("ErrImagePull", "not found"))),
+		"a copy's image can't be pulled for long": {scene(t, copied, "Failed", at(600), fills(waiting("ErrImagePull", "not found"))),
 			"message=the importer's pod has not started for 10m0s: ErrImagePull: not found; the next attempt begins at 1970-01-01T00:10:10Z, and until then VMs may start with claim golden,next=1970-01-01T00:10:10Z,restarts=1, delete:pod"},
-		"a copy takes long":      {scene(t, copied, "ImportInProgress", at(6000), fills(born, running)), "again 10s"},
+		"a copy takes long":      {scene(t, copied, "ImportInProgress", at(6000), fills(running)), "again 10s"},
 		"a download has no node": {scene(t, web, "ImportScheduled", at(6000), fills(noNode)), "message=the importer's pod has no node yet: 0/3 nodes,"},
 		"begins again":           {scene(t, web, "Failed", noted("restarts", "1"), noted("message", "Evicted")), "create(1)"},
 		"leaving pod":            {scene(t, web, "Failed", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.DeletionTimestamp = &now })), ""},
