@@ -347,7 +347,7 @@ func (r *ruling) ask(own *kubevirtv1.VirtualMachineInstance) {
 			r.failSave(reasonClaimUnsuitable, why)
 			retry := metav1.NewTime(r.now.Add(saveRetry(s.Failures))).Rfc3339Copy()
 			s.RetryTimestamp = &retry
-		case why != "" && s.ClaimCreated && s.RetryTimestamp != nil && !s.RetryTimestamp.After(r.now):
+		case why != "" && s.ClaimCreated && s.RetryTimestamp != nil && !awaited(s.RetryTimestamp, r.now):
 			h.first = append(h.first, r.dispose(s)...)
 			r.attempt()
 			r.choose(own)

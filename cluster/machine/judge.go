@@ -135,7 +135,7 @@ func (r *ruling) create() {
 	if r.fault != nil || slices.ContainsFunc(r.volumes, func(v volume) bool { return !v.ready() }) {
 		return
 	}
-	if f := r.failures; f != nil && f.RetryAfterTimestamp != nil && f.RetryAfterTimestamp.After(r.now) {
+	if f := r.failures; f != nil && awaited(f.RetryAfterTimestamp, r.now) {
 		r.retry = f.RetryAfterTimestamp.Time
 		return
 	}
@@ -266,6 +266,12 @@ const (
 	backoffBase = 10 * time.Second
 	backoffMost = 300 * time.Second
 )
+
+// awaited: the next try begins at a time to come. One that is further away than any is of another leader's clock, or one
+// that was put back, and is not waited for.
+func awaited(next *metav1.Time, now time.Time) bool {
+	return next != nil && next.After(now) && next.Sub(now) <= backoffMost
+}
 
 // backoff is how long the next start waits after so many have failed in a row: the base
 // times the square of their number, and up to half as much again, which follows from the

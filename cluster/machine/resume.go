@@ -200,7 +200,9 @@ func (r *ruling) wakes() bool {
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
 		return true
 	case kubevirtv1.RunStrategyManual:
-		return first(r.requests) == kubevirtv1.StateChangeStart || r.hibernation.status.Evacuation
+		rs := r.hibernation.resume
+		again := rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.RetryTimestamp != nil // as the status says
+		return first(r.requests) == kubevirtv1.StateChangeStart || r.hibernation.status.Evacuation || again
 	}
 	return false
 }
@@ -212,7 +214,7 @@ func (r *ruling) waits() bool {
 		return false
 	}
 	if rs.RetryTimestamp != nil {
-		if !rs.RetryTimestamp.After(r.now) {
+		if !awaited(rs.RetryTimestamp, r.now) {
 			return false
 		}
 		r.retry = rs.RetryTimestamp.Time

@@ -198,6 +198,40 @@ func TestResumeFails(t *testing.T) {
 	}
 }
 
+// TestManualResumeIsTriedAgain: a VM that somebody has started is, as its status says, at the time that it says; one whose
+// failure has to be mended is not.
+func TestManualResumeIsTriedAgain(t *testing.T) {
+	for reason, again := range map[string]string{"RestoreFailed": "createRestore prune Resuming", contract.RestoreImageDamaged: ""} {
+		s := newSleeper("Manual", before("Hibernate")).asleep("memory", true)
+		s.vm.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
+		s.step()
+		if s.instance == nil {
+			t.Fatal("it is not started")
+		}
+		s.instance.UID, s.instance.Status.Phase = "try-1", kubevirtv1.PhaseFailed
+		s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: reason + ": why"}}
+		s.step()
+		s.instance = nil
+		s.step()
+		expect(t, "waits", s.step(), "")
+		s.now = s.now.Add(time.Minute)
+		expect(t, reason+", a minute later", s.step(), again)
+	}
+}
+
+// TestAwaited: a next try is waited for, unless it is further away than any.
+func TestAwaited(t *testing.T) {
+	now := time.Unix(0, 0)
+	for after, want := range map[time.Duration]bool{-time.Second: false, 0: false, time.Second: true, backoffMost: true, backoffMost + time.Second: false, time.Hour: false} {
+		if got := awaited(new(metav1.NewTime(now.Add(after))), now); got != want {
+			t.Errorf("in %v: %v, want %v", after, got, want)
+		}
+	}
+	if awaited(nil, now) {
+		t.Error("none is waited for")
+	}
+}
+
 // TestResumeRevision: a guest goes on with the hardware that it had, whatever the VM's spec has become;
 // without that it waits, unless the spec is the same.
 func TestResumeRevision(t *testing.T) {
