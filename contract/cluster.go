@@ -43,8 +43,18 @@ const ExitUnknown = 255
 // space and its folder follow.
 const SavedPrefix = "saved image "
 
-// SuspendedWords are the last words of a shim in a pod whose guest has suspended itself to disk.
-const SuspendedWords = "the guest suspended itself to disk"
+// Last words of a shim in a pod. One of before these were added says nothing of a shutdown, nor when it was ended before
+// its guest ran.
+const (
+	// SuspendedWords: the guest has suspended itself to disk.
+	SuspendedWords = "the guest suspended itself to disk"
+	// ShutdownWords: the guest ran, and has shut down.
+	ShutdownWords = "the guest shut down"
+	// PanickedWords: the guest ran, and panicked.
+	PanickedWords = "the guest panicked"
+	// UnstartedWords: the shim was asked to end before the guest ran.
+	UnstartedWords = "ended before the guest ran"
+)
 
 // Reasons with which the last words of a shim in a pod begin, before a colon and a space, if
 // the VM could not be restored. Other failures have none.

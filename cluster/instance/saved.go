@@ -227,9 +227,29 @@ func (o *observed) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condi
 	return &c
 }
 
-// ran: the guest has been seen to run.
+// ran: the guest has been seen to run, or has ended in a way that says so.
 func (o *observed) ran(phase kubevirtv1.Phase) bool {
-	return phase == kubevirtv1.PhaseRunning || entered(&o.instance.Status, kubevirtv1.PhaseRunning)
+	return phase == kubevirtv1.PhaseRunning || entered(&o.instance.Status, kubevirtv1.PhaseRunning) || isFinal(phase) && o.ranUnseen()
+}
+
+// ranUnseen: how the VM ended, by its agent's or its shim's word, says that its guest ran, though nobody saw that. That a
+// container ended well does not: one that was ended before its guest ran does, too.
+func (o *observed) ranUnseen() bool {
+	if o.pod == nil {
+		return false
+	}
+	switch o.pod.word.VM.GetStatus().GetEndReason() {
+	case nodev1.EndReason_END_REASON_SHUTDOWN, nodev1.EndReason_END_REASON_SAVED, nodev1.EndReason_END_REASON_SUSPENDED,
+		nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER, nodev1.EndReason_END_REASON_PANICKED:
+		return true
+	}
+	t := computeEnd(o.pod.Pod)
+	if t == nil {
+		return false
+	}
+	words := strings.TrimSpace(t.Message)
+	return slices.Contains([]string{contract.ShutdownWords, contract.SuspendedWords, contract.PanickedWords}, words) ||
+		strings.HasPrefix(words, contract.SavedPrefix)
 }
 
 // asSaved says that a guest which goes on from an image waits for a node like the one that it was

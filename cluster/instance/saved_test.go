@@ -233,6 +233,49 @@ func TestResuming(t *testing.T) {
 	}
 }
 
+// TestRanUnseen: a guest that went on from its image and ended while nobody looked has run, by what says so, and by nothing
+// less: its image would be removed.
+func TestRanUnseen(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   scene
+		want bool
+	}{
+		{"its shim says that it shut down", resumed(exited(0, contract.ShutdownWords+"\n")), true},
+		{"its shim says that it suspended itself", resumed(exited(0, contract.SuspendedWords)), true},
+		{"its shim says that it was saved", resumed(exited(0, contract.SavedPrefix+"id folder")), true},
+		{"its shim says that it panicked", resumed(exited(1, contract.PanickedWords)), true},
+		{"its agent says that it shut down", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), true},
+		{"its agent says that it had its time to", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), true},
+		{"its agent says that it panicked", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_PANICKED)), true},
+		{"a shim of before says nothing", resumed(exited(0, "")), false},
+		{"it was ended before", resumed(exited(0, contract.UnstartedWords)), false},
+		{"killed", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_KILLED)), false},
+		{"crashed", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_CRASHED)), false},
+		{"damaged", resumed(exited(1, contract.RestoreImageDamaged+": sums")), false},
+		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), false},
+		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, contract.ShutdownWords)), false},
+	} {
+		s := c.in.status()
+		if got := entered(s, kubevirtv1.PhaseRunning); got != c.want {
+			t.Errorf("%s: it is said to have run: %v, want %v (%s)", c.name, got, c.want, s.Phase)
+		}
+		if failed := find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress); c.want && failed != nil {
+			t.Errorf("%s: it says %s %q of the resume", c.name, failed.Reason, failed.Message)
+		}
+	}
+}
+
+// TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
+func TestEndedBeforeItRan(t *testing.T) {
+	for _, in := range []scene{resumed(exited(0, contract.UnstartedWords)), on(kubevirtv1.PhaseScheduled, exited(0, contract.UnstartedWords))} {
+		ready := find(in.status().Conditions, kubevirtv1.ConditionReady)
+		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
+			t.Errorf("%q, want %q in it", ready.Message, want)
+		}
+	}
+}
+
 // TestNoNodeFits: a guest that no node takes says what it waits for.
 func TestNoNodeFits(t *testing.T) {
 	s := resumed(func(p *pod) { unplaceable(p.Pod) })

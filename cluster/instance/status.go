@@ -94,6 +94,9 @@ func (o *observed) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
 			add(kubevirtv1.PhaseScheduled, since)
 		}
 	}
+	if convert.RestoreFrom(o.instance) != nil && o.ran(s.Phase) {
+		add(kubevirtv1.PhaseRunning, o.now) // else its image would be taken for one that nobody has gone on from
+	}
 	add(s.Phase, o.now)
 }
 
@@ -290,7 +293,10 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 		return phase, f
 	}
 	if t := computeEnd(p.Pod); t != nil {
-		if t.ExitCode == 0 {
+		switch {
+		case t.ExitCode == 0 && strings.TrimSpace(t.Message) == contract.UnstartedWords:
+			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended before its guest ran"}
+		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
 		}
 		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}

@@ -192,14 +192,14 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	if err := o.prepare(ctx); ctx.Err() != nil {
-		return "", nil // asked to end before anything was started
+		return contract.UnstartedWords, nil
 	} else if err != nil {
 		return "", err
 	}
 	described, err := o.describe(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return "", nil
+		return contract.UnstartedWords, nil
 	case err != nil && o.restore.Directory != "":
 		return "", errors.New(withReason(err.Error(), err))
 	case err != nil:
@@ -230,17 +230,19 @@ func outcome(exit *shim.Exit, refusal string) (words string, err error) {
 	case refusal != "":
 		return "", errors.New(refusal)
 	case exit == nil:
-		return "", nil // asked to end before anything was started
+		return contract.UnstartedWords, nil
 	}
 	switch exit.Reason {
-	case shim.ReasonShutdown, shim.ReasonKilled:
+	case shim.ReasonShutdown:
+		return contract.ShutdownWords, nil
+	case shim.ReasonKilled:
 		return "", nil
 	case shim.ReasonSaved:
 		return contract.SavedPrefix + exit.ImageID + " " + exit.ImageDirectory, nil
 	case shim.ReasonSuspended:
 		return contract.SuspendedWords, nil
 	case shim.ReasonPanicked:
-		return "", errors.New("the guest panicked")
+		return "", errors.New(contract.PanickedWords)
 	}
 	return "", fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
 }

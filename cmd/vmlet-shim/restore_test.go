@@ -349,9 +349,9 @@ func TestOutcome(t *testing.T) {
 		refusal        string
 		words, failure string
 	}{
-		{nil, "", "", ""},
+		{nil, "", contract.UnstartedWords, ""},
 		{nil, "no KVM", "", "no KVM"},
-		{&shim.Exit{Reason: shim.ReasonShutdown}, "", "", ""},
+		{&shim.Exit{Reason: shim.ReasonShutdown}, "", contract.ShutdownWords, ""},
 		{&shim.Exit{Reason: shim.ReasonKilled}, "", "", ""},
 		{&shim.Exit{Reason: shim.ReasonSaved, ImageID: "id-1", ImageDirectory: "restore-web"}, "", "saved image id-1 restore-web", ""},
 		{&shim.Exit{Reason: shim.ReasonSuspended}, "", contract.SuspendedWords, ""},
