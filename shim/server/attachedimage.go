@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,14 +91,30 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 	return memory.OpenIn(volume, filepath.Base(p.Restore.Directory))
 }
 
+// cleanUp takes back what a launch needed for itself, and of a guest that runs lets its image go. A disk that does not answer
+// keeps no guest from its agent that has gone on from there: what is left is let go when the disk answers.
+func (s *Server) cleanUp(l *launch, runs bool) error {
+	if !runs || !l.once() && !s.imageAttached() {
+		return l.meanwhile.run()
+	}
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(l.meanwhile.run(), s.letImageGo(l)) }()
+	timer := time.NewTimer(s.o.ClearWithin)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest has gone on from is let go when it does", l.image.Path(), s.o.ClearWithin)
+	}
+}
+
 // letImageGo has nothing left of the image of a guest that runs now. Whoever has attached its volume takes
 // that away as soon as the agent knows that the guest runs: until then no descriptor of it is to be left.
 // The claim goes with the image, so that it is not removed before.
 func (s *Server) letImageGo(l *launch) error {
 	if !s.imageAttached() {
-		if l.once() {
-			go removeUsed(l.log, l.image.Path())
-		}
+		go removeUsed(l.log, l.image.Path())
 		return nil
 	}
 	s.mu.Lock()

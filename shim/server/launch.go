@@ -83,7 +83,7 @@ func (s *Server) launch(l *launch) (any, error) {
 	if err == nil {
 		err = l.run(op.ctx)
 	}
-	if undo := l.meanwhile.run(); undo != nil {
+	if undo := s.cleanUp(l, err == nil); undo != nil {
 		l.log.Error("clean up after the launch", "error", undo)
 	}
 	if err == nil && op.ctx.Err() != nil {
@@ -100,9 +100,6 @@ func (s *Server) launch(l *launch) (any, error) {
 	faultpoint.Reach("shim.launch.continued")
 	if l.lazyImage != nil {
 		l.vm.verified = make(chan struct{})
-	}
-	if err := s.letImageGo(l); err != nil {
-		l.log.Warn("failed to let the image go that the guest has gone on from", "error", err)
 	}
 	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
 	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))

@@ -5,12 +5,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -321,5 +324,36 @@ func TestUsedImageIsRunOn(t *testing.T) {
 				t.Errorf("the VMM ended as %+v, want %s", got, ends.reason)
 			}
 		})
+	}
+}
+
+// TestImageIsLetGo: a disk that doesn't answer when the image is closed does not keep the agent from a guest that has gone on
+// from it. Of another launch all is taken back first.
+func TestImageIsLetGo(t *testing.T) {
+	for _, test := range []struct{ once, runs, waits bool }{{true, true, false}, {true, false, true}, {false, true, true}} {
+		d := newDiskScene(t, t.TempDir())
+		image := d.saved()
+		opened, err := memory.Open(image.Directory)
+		d.check(err)
+		s := &Server{o: Options{ClearWithin: time.Millisecond, Pod: &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: test.once}}}}}
+		l := &launch{s: s, image: opened, log: slog.New(slog.DiscardHandler)}
+		answers, ended := make(chan struct{}), make(chan error)
+		l.meanwhile.push(func() error { <-answers; return opened.Close() })
+		go func() { ended <- s.cleanUp(l, test.runs) }()
+		if !test.waits {
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), "has not answered for 1ms") {
+				t.Errorf("%+v: error %v", test, err)
+			}
+			close(answers)
+			d.waitFor(func() bool { _, err := os.Stat(image.Directory); return errors.Is(err, fs.ErrNotExist) })
+			continue
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("%+v: it did not wait: %v", test, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		close(answers)
+		d.check(<-ended)
 	}
 }

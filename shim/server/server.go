@@ -43,7 +43,7 @@ type Options struct {
 	// neither commits nor aborts; 0: two minutes.
 	CommitWithin time.Duration
 	// ClearWithin is how long a save that has failed waits for a disk to let it remove
-	// what was written; 0: five seconds.
+	// what was written, and a guest that has gone on from an image for that to be closed; 0: five seconds.
 	ClearWithin time.Duration
 	// Linger is how long the shim waits for agents to read how the VMM ended, and for
 	// clients of the console to read the last of it;
