@@ -3,8 +3,10 @@ package podvm
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -444,6 +446,40 @@ func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
 		t.Fatal(err)
 	}
 	return manifest
+}
+
+// TestUsedImageIsFollowedAgain: a guest that has gone on from an image that is used up with it is not ended because its
+// agent then fails, but adopted, and told the time. One whose image can be restored again is taken back.
+func TestUsedImageIsFollowedAgain(t *testing.T) {
+	for _, once := range []bool{true, false} {
+		for _, step := range []string{"connect", "status"} {
+			t.Run(fmt.Sprintf("%s, once %v", step, once), func(t *testing.T) {
+				w := newWorld(t)
+				a, n := w.start(), newFakeNode(w)
+				n.servePod(t, a)
+				manifest := savedPod(t, a, n)
+				steps := len(w.Taken())
+				w.Hooks[step] = func() { // it fails once
+					w.FailStep(step, errors.New("out of descriptors"))
+					w.Mu.Lock()
+					defer w.Mu.Unlock()
+					w.Hooks[step] = func() { w.FailStep(step, nil) }
+				}
+				restored := n.container(func(p *vmtest.Pod) {
+					p.Described.Specification = nil
+					p.Described.Restore = &shim.PodRestore{Directory: "/claim/one", Manifest: manifest, Once: once}
+				})
+				vmtest.Eventually(t, "it has failed", func() bool { return slices.Contains(w.Taken()[steps:], step) })
+				vmtest.Eventually(t, "it runs, or never", func() bool { return a.is(lifecycle.Running)() || !restored.Alive() })
+				if restored.Alive() != once {
+					t.Fatalf("it runs: %v, refused with %q", restored.Alive(), restored.Pod.Refusal)
+				}
+				if once {
+					vmtest.Eventually(t, "it is told the time", func() bool { return slices.Contains(w.Taken()[steps:], "guest time") })
+				}
+			})
+		}
+	}
 }
 
 // TestPodGrace: the guest has what its specification says, also nothing, but no more than

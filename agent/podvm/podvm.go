@@ -188,6 +188,10 @@ func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 		if ctx.Err() != nil {
 			break // the agent ends or the pod does
 		}
+		if errors.As(err, new(*vm.RunsError)) {
+			log.warn("failed to follow a VM that has gone on from its image: adopting it", err)
+			break
+		}
 		// One that runs is not ended because this agent can't take it up.
 		if !errors.Is(err, errNotYet) && conn.Welcome().VMMPID == 0 {
 			log.warn("the pod's VM was refused", err)

@@ -28,6 +28,8 @@ const (
 	podPatience = 30 * time.Second
 	// describePatience is more than a shim takes to ask its VMMs.
 	describePatience = 90 * time.Second
+	// clockPatience is how old a restored VM may be whose guest's clock is put right when it is adopted.
+	clockPatience = 10 * time.Minute
 )
 
 // isPath says whether a shim's words are an absolute path that a system call would take.
@@ -152,7 +154,7 @@ func (p *Runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	}
 	w := &wanted{restore: vm.RestoreOptions{
 		Directory: d.Restore.Directory, Lazy: d.Restore.Lazy, AllowChangedDisks: d.Restore.AllowChangedDisks, NewIdentity: d.Restore.NewIdentity,
-		Paused: d.Paused,
+		Paused: d.Paused, Once: d.Restore.Once,
 	}, attached: d.Restore.Attached}
 	if w.attached || h.conn.Welcome().VMMPID != 0 {
 		return w, nil
@@ -328,6 +330,10 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 	}
 	defer done()
 	p.manager.TakeUp(ctx, m, l, h.conn)
+	// The agent before may have been lost between the guest's going on and its clock's being set.
+	if want.spec == nil && time.Since(l.Start).Abs() < clockPatience {
+		p.manager.SetGuestTime(m)
+	}
 	return m, nil
 }
 

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -33,6 +34,8 @@ type launch struct {
 	progress func(shim.Progress)
 	// unrecorded: there is no record of the VM on disk yet.
 	unrecorded bool
+	// once: nothing is taken back of a VMM that has gone on from the image.
+	once bool
 
 	choice  choice
 	undo    undo.Stack
@@ -65,18 +68,33 @@ func (l *launch) run(ctx context.Context, message string) error {
 		l.undo.Forget()
 		return nil
 	}
+	verb := l.word() + " failed"
+	if l.once && l.vmmPID != 0 {
+		l.undo.Forget()
+		if l.monitor != nil {
+			err = errors.Join(err, l.monitor.Close())
+		}
+		err, verb = &RunsError{err}, "the VM runs, and is taken up again"
+	}
 	l.failure = err
 	if back := l.undo.Run(ctx); back != nil {
 		l.m.log.Error("taking back a start that failed", "error", back)
 	}
 	faultpoint.Reach("agent.launch.taken-back")
-	l.m.note(before.GetState(), fmt.Sprintf("%s failed: %v", l.word(), err), func(vm *nodev1.VirtualMachine) {
+	l.m.note(before.GetState(), fmt.Sprintf("%s: %v", verb, err), func(vm *nodev1.VirtualMachine) {
 		state, message := vm.Status.State, vm.Status.Message
 		vm.Status = before
 		vm.Status.State, vm.Status.Message = state, message
 	})
 	return err
 }
+
+// RunsError is what kept the agent from following a VM whose guest runs, and could not go on from its image again: it is to be
+// adopted.
+type RunsError struct{ Err error }
+
+func (e *RunsError) Error() string { return e.Err.Error() }
+func (e *RunsError) Unwrap() error { return e.Err }
 
 // word is what is being done.
 func (l *launch) word() string {

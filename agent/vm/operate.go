@@ -110,7 +110,7 @@ func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*
 		if err := m.become(lifecycle.Running, ""); err != nil {
 			return err
 		}
-		a.setGuestTime(m) // it has stood still, since before its save perhaps
+		a.SetGuestTime(m) // it has stood still, since before its save perhaps
 		return nil
 	})
 }

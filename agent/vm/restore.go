@@ -30,6 +30,7 @@ type RestoreOptions struct {
 	Paused            bool   // leave the guest paused
 	AllowChangedDisks bool   // restore although disks differ from those of the save
 	NewIdentity       bool   // new id and MAC addresses, for a clone
+	Once              bool   // the shim marks the image as used; an error after that is a *RunsError
 	entered           bool   // by this restore: no record is on disk yet
 }
 
@@ -203,13 +204,13 @@ func (a *Manager) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOpt
 		return &UnfitError{err}
 	}
 	l := &launch{
-		manager: a, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered,
+		manager: a, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered, once: o.Once,
 		image: &vmm.Image{Directory: o.Directory, Manifest: i.manifest, Lazy: o.Lazy, AllowChangedDisks: o.AllowChangedDisks},
 	}
 	if err := l.run(ctx, "restored from "+o.Directory); err != nil {
 		return err
 	}
-	a.setGuestTime(m)
+	a.SetGuestTime(m)
 	return nil
 }
 
@@ -244,9 +245,9 @@ func (a *Manager) forget(m *VM) error {
 // after a restore.
 const guestTimePatience = 30 * time.Second
 
-// setGuestTime puts the clock right of a guest that has stood still, in the background: many
+// SetGuestTime puts the clock right of a guest that has stood still, in the background: many
 // guests have no agent, and none is to wait for that.
-func (a *Manager) setGuestTime(m *VM) {
+func (a *Manager) SetGuestTime(m *VM) {
 	l := m.running()
 	if l == nil || m.State() != lifecycle.Running {
 		return
