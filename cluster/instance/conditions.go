@@ -217,6 +217,8 @@ func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 		return f
 	}
 	switch {
+	case o.pod.replaced && o.pod.lives() && !o.pod.node.formerOff:
+		return o.otherMachine()
 	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.word.Heard:
 		return &fault{reasonAgentUnavailable, "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}

@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/machineid"
 )
 
 const (
@@ -286,16 +287,17 @@ func (o *observed) machine(p *pod) *kubevirtv1.NodeMachine {
 func machineOf(o *corev1.Node) *kubevirtv1.NodeMachine {
 	plain := func(id string) string { return strings.ToLower(strings.ReplaceAll(id, "-", "")) }
 	info := o.Status.NodeInfo
-	if info.SystemUUID == "" || plain(info.SystemUUID) == plain(info.MachineID) {
+	identity := machineid.Of(info.SystemUUID)
+	if identity == "" || plain(info.SystemUUID) == plain(info.MachineID) {
 		return nil
 	}
-	return &kubevirtv1.NodeMachine{NodeUID: o.UID, SystemUUID: clip(info.SystemUUID, maxGuestText)}
+	return &kubevirtv1.NodeMachine{NodeUID: o.UID, Identity: identity}
 }
 
 // replaces: a Node is another machine than it was. Whoever has deleted the Node meanwhile has said that nothing runs there
 // any more, and the one that is there now is as good as any.
 func replaces(now, before *kubevirtv1.NodeMachine) bool {
-	return now != nil && before != nil && now.NodeUID == before.NodeUID && !strings.EqualFold(now.SystemUUID, before.SystemUUID)
+	return now != nil && before != nil && now.NodeUID == before.NodeUID && before.Identity != "" && now.Identity != before.Identity
 }
 
 // hosts are the nodes that may have had a pod: those with an agent, and those that have had one.

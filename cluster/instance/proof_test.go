@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
@@ -165,7 +166,7 @@ func (c combination) observed() *observed {
 		s.pod.host, s.pod.hosts = host{}, []*host{&here, {name: "node-b", node: node{exists: true, ready: corev1.ConditionTrue}}}
 	}
 	if c.replaced() {
-		s.instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", SystemUUID: "4c4c4544-0042"}
+		s.instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", Identity: machineid.Of("4c4c4544-0042")}
 	}
 	if c.deleted {
 		s = s.deleted()

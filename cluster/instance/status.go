@@ -117,7 +117,7 @@ func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	if s.Phase != kubevirtv1.PhaseScheduling {
 		s.NodeName = p.Spec.NodeName
 		s.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
-		if s.NodeMachine == nil {
+		if s.NodeMachine == nil || s.NodeMachine.Identity == "" {
 			s.NodeMachine = p.node.machine
 		}
 	} else if _, _, has := active(s); !has {
@@ -214,8 +214,11 @@ func (o *observed) doubt() *fault {
 // otherMachine is that the VM's node is not the machine any more that the VM was started on.
 func (o *observed) otherMachine() *fault {
 	node := o.pod.Spec.NodeName
-	text := "node " + node + " is another machine now than the one that the VM was started on, whose system UUID is " + o.instance.Status.NodeMachine.SystemUUID +
-		", and which may run it still"
+	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
+	if o.pod.lives() {
+		return &fault{reasonNodeReplaced, text + ", and it runs on the new one: turn the former machine off, then restart the VM, or run kubectl taint node " +
+			node + " " + contract.TaintFormerMachineOff + "=:PreferNoSchedule until it has ended"}
+	}
 	if o.pod.node.formerOff {
 		return &fault{reasonNodeReplaced, text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
 			"confirms that it does not run there, or has not been heard for " + heardPatience.String()}

@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/suites"
@@ -421,7 +422,7 @@ func TestAnotherMachine(t *testing.T) {
 			w := newWorld(t)
 			w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 			node := w.instance().Status.NodeName
-			if got := w.instance().Status.NodeMachine; got == nil || got.SystemUUID != "hardware of "+node {
+			if got := w.instance().Status.NodeMachine; got == nil || got.Identity != machineid.Of("hardware of "+node) {
 				t.Fatalf("the machine that is noted: %+v", got)
 			}
 			before := w.nodeObject(node)
@@ -442,7 +443,7 @@ func TestAnotherMachine(t *testing.T) {
 			}
 			w.reconcile(w.controller())
 			c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady)
-			for _, want := range []string{"hardware of " + node, "kubectl taint node " + node} {
+			for _, want := range []string{node + " is another machine", "kubectl taint node " + node} {
 				if c.Reason != reasonNodeReplaced || !strings.Contains(c.Message, want) {
 					t.Errorf("%s of another machine: Ready is %+v, want that it says %q", name, c, want)
 				}
@@ -463,6 +464,7 @@ func TestMachineOf(t *testing.T) {
 		n.UID, n.Status.NodeInfo = types.UID(node), corev1.NodeSystemInfo{SystemUUID: uuid, MachineID: id, BootID: id}
 		return machineOf(n)
 	}
+	const uuid, swapped = "4C4C4544-0042-3510-8052-B9C04F4E4D32", "44454c4c-4200-1035-8052-b9c04f4e4d32"
 	first := of("n", "4C4C4544-0042", "aaaa")
 	for name, c := range map[string]struct {
 		before, now *kubevirtv1.NodeMachine
@@ -471,6 +473,8 @@ func TestMachineOf(t *testing.T) {
 		"the same":                         {first, of("n", "4C4C4544-0042", "aaaa"), false},
 		"with another system":              {first, of("n", "4C4C4544-0042", "bbbb"), false},
 		"by another spelling":              {first, of("n", "4c4c4544-0042", "aaaa"), false},
+		"in the other byte order":          {of("n", uuid, "aaaa"), of("n", swapped, "aaaa"), false},
+		"noted by a controller of before":  {&kubevirtv1.NodeMachine{NodeUID: "n"}, first, false},
 		"another machine":                  {first, of("n", "4C4C4544-0043", "bbbb"), true},
 		"another machine of one image":     {first, of("n", "4C4C4544-0043", "aaaa"), true},
 		"another machine, another Node":    {first, of("m", "4C4C4544-0043", "bbbb"), false},
@@ -481,6 +485,28 @@ func TestMachineOf(t *testing.T) {
 	} {
 		if got := replaces(c.now, c.before); got != c.replaced {
 			t.Errorf("%s: replaced %v, want %v", name, got, c.replaced)
+		}
+	}
+}
+
+// TestRunsOnAnotherMachine: a VM that the machine runs which has taken its node's name, too, says so until somebody says that
+// the first one is off.
+func TestRunsOnAnotherMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*pod)
+		warns  bool
+	}{
+		"the same machine": {func(*pod) {}, false},
+		"another":          {func(p *pod) { p.replaced = true }, true},
+		"another, tainted": {func(p *pod) { p.replaced, p.node.formerOff = true, true }, false},
+	} {
+		s := on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).status()
+		got := find(s.Conditions, kubevirtv1.ConditionSynchronized)
+		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
+			t.Errorf("%s: %s, %+v", name, s.Phase, got)
+		}
+		if c.warns && (got.Reason != reasonNodeReplaced || !strings.Contains(got.Message, "runs on the new one") || !strings.Contains(got.Message, contract.TaintFormerMachineOff)) {
+			t.Errorf("%s: it says %s %q", name, got.Reason, got.Message)
 		}
 	}
 }

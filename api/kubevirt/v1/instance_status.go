@@ -348,6 +348,7 @@ type VMMStatus struct {
 type NodeMachine struct {
 	// UID of the Node object.
 	NodeUID types.UID `json:"nodeUID"`
-	// UUID of the hardware, as the Node's nodeInfo has it.
-	SystemUUID string `json:"systemUUID"`
+	// Hash of the hardware's UUID in the Node's nodeInfo.
+	// +optional
+	Identity string `json:"identity,omitempty"`
 }
