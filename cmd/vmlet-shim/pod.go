@@ -220,6 +220,9 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 	exit, refusal := s.Outcome()
 	if refusal != "" && o.restore.Directory != "" {
 		refusal = withReason(refusal, s.LaunchError())
+		if o.restore.Attached && !s.ImageShown() {
+			refusal = unshown(refusal)
+		}
 	}
 	return outcome(exit, refusal)
 }

@@ -111,11 +111,26 @@ func (o podOptions) putBackOne(ctx context.Context, img *memory.Image, made *os.
 	return nil
 }
 
+// restoreReasons are those of contract.
+var restoreReasons = []string{contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged}
+
+// unshown is what an agent said of an image in a volume that is attached, which it was not shown: one from before there were
+// such looks for it in the pod, and takes it for damaged. The sentence has no reason, so that it is tried again, without
+// such a volume.
+func unshown(text string) string {
+	for _, reason := range restoreReasons {
+		if rest, is := strings.CutPrefix(text, reason+": "); is {
+			return "the agent of the node knows no image in a volume that is attached, as one does that is older than the VM's container: " + rest
+		}
+	}
+	return text
+}
+
 // withReason has the sentence about a VM that can't be restored begin with its reason, by
 // which the cluster half decides whether to try again. cause is the error itself, of which
 // the text tells.
 func withReason(text string, cause error) string {
-	for _, reason := range []string{contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged} {
+	for _, reason := range restoreReasons {
 		if strings.HasPrefix(text, reason+": ") { // the node's agent has refused it
 			return text
 		}

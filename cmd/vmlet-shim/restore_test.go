@@ -342,6 +342,19 @@ func imageWith(t *testing.T, dir, path string) {
 	}
 }
 
+// TestUnshownImage: what an agent says of an image that it was not shown is not believed of the image.
+func TestUnshownImage(t *testing.T) {
+	for _, reason := range restoreReasons {
+		got := withReason(unshown(reason+": /claim/one/manifest.json: unexpected end"), nil)
+		if !strings.HasPrefix(got, "the agent of the node knows no image in a volume that is attached") || !strings.HasSuffix(got, ": unexpected end") {
+			t.Errorf("%s: %q: want that it has no reason, and is tried again", reason, got)
+		}
+	}
+	if got := unshown("no KVM"); got != "no KVM" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestOutcome: what a pod's owner is told of a VM's end, and whether it has failed.
 func TestOutcome(t *testing.T) {
 	for _, test := range []struct {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,5 +146,28 @@ func TestAttachedVolumeRefusals(t *testing.T) {
 	}
 	if n := openOf(t, volume.Name()); n != 1 {
 		t.Errorf("%d descriptors of the volume are open, want the test's own", n)
+	}
+}
+
+// TestImageShown: an image counts as shown once an agent has handed its volume in, whatever is there.
+func TestImageShown(t *testing.T) {
+	missing := errors.New("no image there")
+	s := newScene(t, func(o *Options) {
+		o.Pod = &Pod{
+			Described: shim.Described{Restore: &shim.PodRestore{Directory: "/claim/one", Attached: true}},
+			ReadImage: func(context.Context, *os.File) ([]byte, error) { return nil, missing },
+		}
+	})
+	volume, err := os.Open(t.TempDir())
+	s.check(err)
+	defer volume.Close()
+	if s.server.ImageShown() {
+		t.Error("nobody has handed in a volume")
+	}
+	if _, err := s.client.OpenImage(s.ctx, volume); err == nil || !strings.Contains(err.Error(), missing.Error()) {
+		t.Errorf("error %v", err)
+	}
+	if !s.server.ImageShown() {
+		t.Error("a volume was handed in")
 	}
 }

@@ -54,6 +54,9 @@ func (s *Server) beginOpenImage(files []*os.File) (work, error) {
 // openAttached reads the image once: an agent that comes after the one that was lost hands in the
 // volume again. The shim goes on reading when its agent is lost.
 func (s *Server) openAttached(volume *os.File) (any, error) {
+	s.mu.Lock()
+	s.imageShown = true
+	s.mu.Unlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	out := *s.o.Pod.Described.Restore
@@ -75,6 +78,13 @@ func (s *Server) openAttached(volume *os.File) (any, error) {
 	}
 	out.Manifest = s.manifest
 	return &shim.Described{Restore: &out}, nil
+}
+
+// ImageShown says whether an agent has handed in the volume with the image, whatever is in it.
+func (s *Server) ImageShown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.imageShown
 }
 
 // findImage opens the image of a plan, in the pod's own file system or in the volume that is attached.

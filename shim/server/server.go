@@ -94,7 +94,8 @@ type Server struct {
 	// credentials is how far the guest has the pod's Secrets; nil: not known yet.
 	credentials *shim.Credentials
 
-	damagedAt time.Time // when that was found
+	damagedAt  time.Time // when that was found
+	imageShown bool      // an agent has handed in the volume with the image
 	// volume is the attached one with the image to restore; nil: none is, or it is not needed any more.
 	volume *os.File
 	// reading is held while that image is read, whose manifest is kept.
