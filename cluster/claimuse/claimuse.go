@@ -83,15 +83,15 @@ func Ended(p *corev1.Pod) bool {
 	switch {
 	case p.Labels[contract.LabelApp] == contract.LabelAppLauncher && slices.Contains(p.Finalizers, contract.FinalizerPod):
 		return false
-	case instanceOf(p) != "":
+	case InstanceOf(p) != "":
 		return true
 	}
 	return podend.Pod(p)
 }
 
-// instanceOf is the instance whose pod it is; empty: it is no VM's, or its owner was taken from it. The admission policy
+// InstanceOf is the instance whose pod it is; empty: it is no VM's, or its owner was taken from it. The admission policy
 // vmlet-launcher lets no other pod have the label and such an owner.
-func instanceOf(p *corev1.Pod) types.UID {
+func InstanceOf(p *corev1.Pod) types.UID {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil || owner.APIVersion != kubevirtv1.Group+"/"+kubevirtv1.Version || owner.Kind != "VirtualMachineInstance" ||
 		p.Labels[contract.LabelApp] != contract.LabelAppLauncher || p.Labels[contract.LabelCreatedBy] != string(owner.UID) {
@@ -108,7 +108,7 @@ func User(pods []corev1.Pod, instances []kubevirtv1.VirtualMachineInstance, use 
 	}
 	for i := range pods {
 		p := &pods[i]
-		if !Ended(p) && slices.ContainsFunc(OfPod(p, of[instanceOf(p)]), use.Excludes) {
+		if !Ended(p) && slices.ContainsFunc(OfPod(p, of[InstanceOf(p)]), use.Excludes) {
 			return p.Name
 		}
 	}

@@ -475,3 +475,16 @@ func TestRoom(t *testing.T) {
 		t.Errorf("a record of %d bytes: %v, want more than half of %d, and no more than that", len(text), err, maxRecord)
 	}
 }
+
+// TestOwnPodIsKnownByItsOwner: another's pod that has the labels of the VM's is one that uses the claim.
+func TestOwnPodIsKnownByItsOwner(t *testing.T) {
+	u := &Use{Namespace: shop, Claim: "pg", VM: "web", Instance: "instance-1"}
+	own := pod("virt-launcher-web-1", "pg", map[string]string{contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: "instance-1"})
+	if u.usedBy(own) {
+		t.Error("the VM's own pod is taken for another's")
+	}
+	own.OwnerReferences = nil
+	if !u.usedBy(own) {
+		t.Error("a pod with its labels is taken for the VM's own")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -154,10 +155,10 @@ func (u *Use) usedBy(p *corev1.Pod) bool {
 }
 
 func (u *Use) own(p *corev1.Pod) bool {
-	if p.Labels[contract.LabelApp] != contract.LabelAppLauncher {
+	switch claimuse.InstanceOf(p) {
+	case "":
 		return false
-	}
-	if p.Labels[contract.LabelCreatedBy] == string(u.Instance) {
+	case u.Instance:
 		return true
 	}
 	image := contract.HibernationFolder + "/" + u.Directory

@@ -78,6 +78,9 @@ func pod(name, claim string, labels map[string]string) *corev1.Pod {
 		Spec:       corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Name: contract.ContainerCompute}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
+	if labels[contract.LabelApp] == contract.LabelAppLauncher {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", UID: types.UID(labels[contract.LabelCreatedBy]), Controller: new(true)}}
+	}
 	if claim != "" {
 		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
