@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/vmlet/vmlet/shim"
 )
@@ -18,6 +19,8 @@ const (
 	// maxConns and maxRequests on each of them.
 	maxConns    = 32
 	maxRequests = 64
+	// progressEvery is how often it is told how far one step of a request is.
+	progressEvery = 100 * time.Millisecond
 )
 
 // conn is a connection from an agent.
@@ -231,12 +234,21 @@ func (c *conn) reply(id uint64, body any, err error) {
 
 func (c *conn) event(e shim.Event) { c.send(outgoing{Message: shim.Message{Event: &e}}) }
 
-// progress tells how far a request is, if the agent keeps up.
+// progress returns what tells how far a request is, if the agent keeps up: each step's
+// beginning and end, and between them once in progressEvery. Each message wakes the agent and
+// its client, which need processors that the work itself could have.
 func (c *conn) progress(id uint64) func(shim.Progress) {
+	var mu sync.Mutex
+	var step string
+	var told time.Time
 	return func(p shim.Progress) {
-		if len(c.out) < outbox/2 {
-			c.send(outgoing{Message: shim.Message{ID: id, Progress: &p}})
+		mu.Lock()
+		defer mu.Unlock()
+		if p.Step == step && p.Done < p.Total && time.Since(told) < progressEvery || len(c.out) >= outbox/2 {
+			return
 		}
+		step, told = p.Step, time.Now()
+		c.send(outgoing{Message: shim.Message{ID: id, Progress: &p}})
 	}
 }
 
