@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // dataRuns yields start and end of each run of pages in b that aren't zero.
@@ -122,4 +124,20 @@ func TouchedBytes(ram *os.File) (uint64, error) {
 		return 0, fmt.Errorf("guest RAM %s: fstat: %w", ram.Name(), err)
 	}
 	return min(uint64(st.Blocks)*512, uint64(st.Size)), nil // blocks of 512 bytes, see stat(3type)
+}
+
+// Empty gives all pages of guest RAM back to the kernel; they read as zeros afterwards. Who has it
+// mapped may go on: the size stays.
+func Empty(ram *os.File) error {
+	st, err := ram.Stat()
+	if err != nil || st.Size() == 0 {
+		return err
+	}
+	err = interrupted.Retry(func() error {
+		return unix.Fallocate(int(ram.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size())
+	})
+	if err != nil {
+		return fmt.Errorf("empty guest RAM %s: %w", ram.Name(), err)
+	}
+	return nil
 }

@@ -153,6 +153,23 @@ func allocated(t testing.TB, f *os.File) uint64 {
 	return n
 }
 
+// TestEmpty: RAM that was given back takes no memory, reads as zeros and has its size.
+func TestEmpty(t *testing.T) {
+	ram := newRAM(t, 8*PageSize)
+	if _, err := ram.WriteAt(bytes.Repeat([]byte{1}, 3*PageSize), PageSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := Empty(ram); err != nil {
+		t.Fatal(err)
+	}
+	if n := allocated(t, ram); n != 0 {
+		t.Errorf("%d bytes are allocated, want 0", n)
+	}
+	if !bytes.Equal(content(t, ram), make([]byte, 8*PageSize)) {
+		t.Error("content differs from 8 pages of zeros")
+	}
+}
+
 func content(t testing.TB, f *os.File) []byte {
 	t.Helper()
 	b := make([]byte, fileSize(t, f))

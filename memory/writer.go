@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/internal/interrupted"
@@ -172,12 +173,12 @@ func (w *Writer) Seal(ctx context.Context) error {
 	if w.over || w.state == nil {
 		return fmt.Errorf("%s: no device state to seal", w.folder.path)
 	}
+	var syncs errgroup.Group // at a time: a journal takes both in one write
 	if w.memory != nil {
-		if err := w.memory.Sync(); err != nil {
-			return err
-		}
+		syncs.Go(w.memory.Sync)
 	}
-	if err := w.state.Sync(); err != nil {
+	syncs.Go(w.state.Sync)
+	if err := syncs.Wait(); err != nil {
 		return err
 	}
 	st, err := w.state.Stat()

@@ -92,23 +92,22 @@ func (s *saving) attached(ctx context.Context, progress func(shim.Progress)) (_ 
 }
 
 func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
-	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.Directory); err != nil {
+	manifest, err := s.manifest()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.announce(manifest.ID); err != nil {
 		s.back(err)
 		return nil, err
 	}
 	faultpoint.Reach("agent.save.announced")
-	manifest, err := s.manifest()
-	if err != nil {
-		s.back(err)
-		return nil, err
-	}
 	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.Directory, Attached: s.volume != nil, Manifest: manifest}, s.volume, progress)
 	if err != nil {
 		s.back(err)
 		return nil, err
 	}
 	faultpoint.Reach("agent.save.prepared")
-	if err := s.intend(ctx, prepared); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		// The guest is to go on whatever has become of the caller.
 		err = errors.Join(err, s.l.shim.Abort(context.WithoutCancel(ctx)))
 		s.back(err)
@@ -117,7 +116,6 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 	// From here on the image may be there at any moment: a caller who goes away
 	// does not undo it.
 	ctx = context.WithoutCancel(ctx)
-	faultpoint.Reach("agent.save.intended")
 	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.KeepRunning})
 	if err != nil {
 		return nil, s.doubt(ctx, err)
@@ -136,9 +134,10 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 	}, nil
 }
 
-// manifest is the run's, with the specification as it is by now.
+// manifest is the run's, with the specification as it is by now and the image's id.
 func (s *saving) manifest() (memory.Manifest, error) {
 	m := s.l.lease.Manifest
+	m.ID = memory.NewID()
 	now := s.m.Snapshot().GetStatus().GetEffectiveSpec()
 	if now == nil {
 		return m, nil
@@ -148,17 +147,13 @@ func (s *saving) manifest() (memory.Manifest, error) {
 	return m, err
 }
 
-// intend writes down which image is about to be there, so that an agent that
-// comes after this one knows where to look.
-func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if s.options.KeepRunning {
-		return nil
-	}
+// announce writes down that the VM is being saved, and which image is about to be there, so
+// that an agent that comes after this one knows where to look.
+func (s *saving) announce(image string) error {
 	return s.m.become(lifecycle.Saving, "saving to "+s.options.Directory, func(vm *nodev1.VirtualMachine) {
-		vm.Status.Image = &nodev1.ImageReference{Path: s.options.Directory, ImageId: p.ImageID}
+		if !s.options.KeepRunning {
+			vm.Status.Image = &nodev1.ImageReference{Path: s.options.Directory, ImageId: image}
+		}
 	})
 }
 

@@ -11,8 +11,10 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // saved makes a VM that is saved, and returns its image's folder.
@@ -53,6 +55,30 @@ func TestSaveAndStart(t *testing.T) {
 	}
 	if got := after.GetEffectiveSpec().GetMachineType(); got != "pc-q35-7.2" {
 		t.Errorf("machine type %s", got)
+	}
+}
+
+// TestSaveIsAnnounced: an agent that comes while a save is under way, or just after its commit, finds
+// in the record which image to look for.
+func TestSaveIsAnnounced(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		_, a := withRunning(t)
+		m, _ := a.Get(t.Context(), "web")
+		dir := filepath.Join(t.TempDir(), "image")
+		var announced *nodev1.ImageReference
+		_, result, err := a.Save(t.Context(), "web", place.SaveOptions{Directory: dir, KeepRunning: keep}, func(shim.Progress) {
+			announced = m.Snapshot().GetStatus().GetImage()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &nodev1.ImageReference{Path: dir, ImageId: result.GetImageId()}
+		if keep {
+			want = nil // the VM is not to be started from it
+		}
+		if !proto.Equal(announced, want) {
+			t.Errorf("kept running %t: the record has image %v during the save, want %v", keep, announced, want)
+		}
 	}
 }
 

@@ -29,7 +29,6 @@ func All() []string {
 		"agent.restore.entered",
 		"agent.save.announced",
 		"agent.save.prepared",
-		"agent.save.intended",
 		"agent.save.committed",
 		"agent.stop.announced",
 		"agent.stop.over",

@@ -7,9 +7,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -79,8 +81,18 @@ func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
 	return shim.Committed{Stopped: stopped}, nil
 }
 
-// quit ends a VMM whose guest is saved, and returns when it is gone.
+// quit ends a VMM whose guest is saved, and returns when it is gone. Beside it the kernel takes
+// back the guest's memory, which otherwise the VMM's end and then the shim would wait for.
 func (s *Server) quit(v *vm) {
+	if v.ram != nil {
+		var emptying sync.WaitGroup
+		defer emptying.Wait()
+		emptying.Go(func() {
+			if err := memory.Empty(v.ram); err != nil {
+				s.log.Warn("failed to give the guest's memory back before the VMM's end", "error", err)
+			}
+		})
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), quitTime)
 	defer cancel()
 	if err := v.machine.Quit(ctx); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -109,7 +108,6 @@ func (s *Server) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.F
 
 func (s *Server) save(op *operation, v *vm, p *prepared, progress func(shim.Progress)) (any, error) {
 	err := s.prepare(op.ctx, p, v, progress)
-	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
 			faultpoint.Reach("shim.save.prepared")

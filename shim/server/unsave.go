@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -80,6 +81,7 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *Server) resume(v *vm, p *prepared) (err error) {
+	defer func() { go debug.FreeOSMemory() }() // not while the guest stands still
 	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
 		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }

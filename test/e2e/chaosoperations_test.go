@@ -59,7 +59,7 @@ func operations() []*operation {
 		}, {
 			name: "save", setup: (*walked).running, do: (*walked).doSave, want: saved, live: true, saves: true,
 			steps: []string{
-				"agent.save.announced", "agent.save.prepared", "agent.save.intended", "agent.save.committed",
+				"agent.save.announced", "agent.save.prepared", "agent.save.committed",
 				"shim.save.folder-made", "shim.save.stopped", "shim.save.state-written", "shim.save.memory-written", "shim.save.disks-written", "shim.save.prepared",
 				"image.manifest.written", "image.manifest.named", "shim.commit.begun", "shim.commit.placed", "shim.commit.quit",
 			},

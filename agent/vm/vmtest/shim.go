@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -120,7 +119,7 @@ func (c *Shim) Save(ctx context.Context, s shim.Save, volume *os.File, progress 
 		into = fmt.Sprintf("/proc/self/fd/%d/%s", volume.Fd(), s.Directory)
 	}
 	c.proc.Saving, c.proc.SavingTo = &s, into
-	c.imageID = uuid.NewString()
+	c.imageID = s.Manifest.ID
 	if progress != nil {
 		progress(shim.Progress{Step: "memory", Done: 1, Total: 2})
 	}
