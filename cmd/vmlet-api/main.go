@@ -59,6 +59,7 @@ func command() *cobra.Command {
 				return err
 			}
 			memorylimit.Set(o.Log, memlimit.FromCgroup)
+			go memorylimit.Settle(cmd.Context(), o.Log)
 			return apiserver.Run(cmd.Context(), o)
 		},
 	}

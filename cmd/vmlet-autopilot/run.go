@@ -59,6 +59,7 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			memorylimit.Set(o.Log, memlimit.FromCgroup)
+			go memorylimit.Settle(cmd.Context(), o.Log)
 			return program.Run(cmd.Context(), o)
 		},
 	}

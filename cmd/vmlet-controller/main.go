@@ -60,6 +60,7 @@ func command() *cobra.Command {
 				return err
 			}
 			memorylimit.Set(o.Log, memlimit.FromCgroup)
+			go memorylimit.Settle(cmd.Context(), o.Log)
 			return controller.Run(cmd.Context(), o)
 		},
 	}
