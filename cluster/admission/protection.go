@@ -33,7 +33,7 @@ func (r protectedMachine) ValidateUpdate(ctx context.Context, old, vm *kubevirtv
 	if err != nil {
 		return nil, err
 	}
-	return nil, refused("VirtualMachine", vm.Name, validation.ProtectMachine(vm, old, request))
+	return nil, refused(kubevirtv1.Group, "VirtualMachine", vm.Name, validation.ProtectMachine(vm, old, request))
 }
 
 func (protectedMachine) ValidateDelete(context.Context, *kubevirtv1.VirtualMachine) (admission.Warnings, error) {
@@ -52,7 +52,7 @@ func (r protectedInstance) ValidateUpdate(ctx context.Context, old, vmi *kubevir
 	if err != nil {
 		return nil, err
 	}
-	return nil, refused("VirtualMachineInstance", vmi.Name, validation.ProtectInstance(vmi, old, request))
+	return nil, refused(kubevirtv1.Group, "VirtualMachineInstance", vmi.Name, validation.ProtectInstance(vmi, old, request))
 }
 
 func (protectedInstance) ValidateDelete(context.Context, *kubevirtv1.VirtualMachineInstance) (admission.Warnings, error) {

@@ -112,7 +112,7 @@ func without(faults, earlier field.ErrorList) field.ErrorList {
 
 // answer refuses a VM for faults, by their fields.
 func answer(vm *kubevirtv1.VirtualMachine, faults field.ErrorList) admission.Response {
-	err := refused("VirtualMachine", vm.Name, faults)
+	err := refused(kubevirtv1.Group, "VirtualMachine", vm.Name, faults)
 	to := admission.Errored(http.StatusUnprocessableEntity, err)
 	if status, is := err.(apierrors.APIStatus); is {
 		to.Result = new(status.Status())

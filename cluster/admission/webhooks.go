@@ -36,6 +36,7 @@ const (
 	PathMutateInstance   = "/virtualmachineinstances-mutate"
 	PathValidateMachine  = "/virtualmachines-validate"
 	PathValidateInstance = "/virtualmachineinstances-validate"
+	PathValidatePool     = "/virtualmachinepools-validate"
 	PathEviction         = "/pod-eviction-validate"
 )
 
@@ -63,7 +64,7 @@ type Rules struct {
 }
 
 // Handlers returns the webhooks by their paths. The client's scheme has the kinds of
-// kubevirt.io/v1 and instancetype.kubevirt.io/v1; it asks the API server, not a cache.
+// kubevirt.io/v1, instancetype.kubevirt.io/v1 and pool.kubevirt.io/v1beta1; it asks the API server, not a cache.
 func Handlers(c client.Client, r Rules) map[string]http.Handler {
 	scheme := c.Scheme()
 	r.objects = c
@@ -73,6 +74,7 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 		PathMutateInstance:   {Handler: undecodable{admission.WithDefaulter(scheme, instanceDefaults{r.Settings}).Handler}},
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
+		PathValidatePool:     admission.WithValidator(scheme, poolRules{r}),
 
 		PathProtectInstanceOrigin: {Handler: undecodable{admission.WithDefaulter(scheme, instanceOrigin{r.Settings}).Handler}},
 		PathProtectMachine:        admission.WithValidator(scheme, protectedMachine{r}),
@@ -120,7 +122,7 @@ func (r machineRules) ValidateUpdate(ctx context.Context, old, vm *kubevirtv1.Vi
 	if err != nil {
 		return nil, err
 	}
-	return warnings, refused("VirtualMachine", vm.Name, faults)
+	return warnings, refused(kubevirtv1.Group, "VirtualMachine", vm.Name, faults)
 }
 
 func (machineRules) ValidateDelete(context.Context, *kubevirtv1.VirtualMachine) (admission.Warnings, error) {
@@ -139,7 +141,7 @@ func (r instanceRules) ValidateUpdate(ctx context.Context, old, vmi *kubevirtv1.
 		return nil, err
 	}
 	faults, warnings := validation.Instance(vmi, old, request)
-	return warnings, refused("VirtualMachineInstance", vmi.Name, faults)
+	return warnings, refused(kubevirtv1.Group, "VirtualMachineInstance", vmi.Name, faults)
 }
 
 func (instanceRules) ValidateDelete(context.Context, *kubevirtv1.VirtualMachineInstance) (admission.Warnings, error) {
@@ -170,9 +172,9 @@ func (r Rules) request(ctx context.Context, imports bool) (validation.Request, e
 }
 
 // refused returns faults as one error, with their fields as causes; nil if there are none.
-func refused(kind, name string, faults field.ErrorList) error {
+func refused(group, kind, name string, faults field.ErrorList) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: kubevirtv1.Group, Kind: kind}, name, faults)
+	return apierrors.NewInvalid(schema.GroupKind{Group: group, Kind: kind}, name, faults)
 }

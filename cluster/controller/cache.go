@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/cluster/certificates"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/cluster/machine"
@@ -45,6 +46,7 @@ func cacheOptions(namespace, configuration string) cache.Options {
 			&kubevirtv1.KubeVirt{}:                        {Transform: leanKubeVirt(configuration)},
 			&kubevirtv1.VirtualMachine{}:                  {Transform: leanMachine},
 			&kubevirtv1.VirtualMachineInstance{}:          {Transform: leanMachine},
+			&poolv1.VirtualMachinePool{}:                  {Transform: leanMachine},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
 			&appsv1.ControllerRevision{}:                  {Label: labels.NewSelector().Add(*ofTypes)},
 			&appsv1.Deployment{}:                          {Namespaces: here},

@@ -31,6 +31,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine"
 	"github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/pool"
 	"github.com/vmlet/vmlet/cluster/program"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/cluster/settings"
@@ -69,6 +70,8 @@ type Options struct {
 	Pod string
 	// SavesPerNode is how many VMs of a node are saved at once.
 	SavesPerNode int
+	// PoolBurst is how many VMs of a pool are made, changed or removed in one go; 0: pool.DefaultBurst.
+	PoolBurst int
 	Version      string
 	Log          *slog.Logger
 }
@@ -192,7 +195,7 @@ func programs(o Options) certificates.Programs {
 	}
 }
 
-// setUpVMs adds the controllers of VirtualMachines and of their instances.
+// setUpVMs adds the controllers of pools, of VirtualMachines and of their instances.
 func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.Agents, cdi bool) error {
 	core, err := corev1client.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
 	if err != nil {
@@ -210,6 +213,9 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		m.Add(manager.RunnableFunc(called.Run)),
 		m.Add(manager.RunnableFunc(saved.Run)),
 		setUpImports(ctx, m, o, now, live, making),
+		(&pool.Reconciler{
+			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Burst: o.PoolBurst, Now: time.Now,
+		}).Setup(m),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {

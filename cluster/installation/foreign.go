@@ -17,6 +17,7 @@ import (
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -31,7 +32,7 @@ func kinds() []string {
 	} {
 		all = append(all, strings.ToLower(kind)+"s."+instancetypev1.Group)
 	}
-	return all
+	return append(all, strings.ToLower(poolv1.Kind)+"s."+poolv1.Group)
 }
 
 // marksOfKubeVirt are labels that KubeVirt gives its definitions; the second is a label's value,

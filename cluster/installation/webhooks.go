@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/cluster/admission"
 	"github.com/vmlet/vmlet/cluster/webhookrules"
 )
@@ -45,6 +46,11 @@ func validating() []webhook {
 	return []webhook{
 		own("virtualmachines-validator.vmlet.io", admission.PathValidateMachine, "virtualmachines", admission.PathProtectMachine),
 		own("virtualmachineinstances-validator.vmlet.io", admission.PathValidateInstance, "virtualmachineinstances", admission.PathProtectInstance),
+		{
+			name: "virtualmachinepools-validator.vmlet.io", path: admission.PathValidatePool,
+			rules:  rules(poolv1.Group, poolv1.Version, "virtualmachinepools", admissionv1.Create, admissionv1.Update),
+			policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, conditions: []admissionv1.MatchCondition{notBeingDeleted()},
+		},
 		{
 			name: "eviction.vmlet.io", path: admission.PathEviction,
 			rules:  rules("", "v1", "pods/eviction", admissionv1.Create),

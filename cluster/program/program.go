@@ -27,6 +27,7 @@ import (
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/endpoints"
 )
@@ -134,7 +135,7 @@ func (o *Options) Connect(userAgent string) (*rest.Config, error) {
 // Scheme has the kinds that the programs read and write.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), kubevirtv1.AddToScheme(s), instancetypev1.AddToScheme(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), kubevirtv1.AddToScheme(s), instancetypev1.AddToScheme(s), poolv1.AddToScheme(s))
 }
 
 // Serve serves health, metrics and debug pages until ctx ends. wait returns when nothing is

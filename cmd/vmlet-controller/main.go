@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/vmlet/vmlet/cluster/controller"
+	"github.com/vmlet/vmlet/cluster/pool"
 	"github.com/vmlet/vmlet/internal/memorylimit"
 	"github.com/vmlet/vmlet/internal/program"
 )
@@ -50,6 +51,9 @@ func command() *cobra.Command {
 			if o.SavesPerNode < 1 {
 				err = errors.Join(err, fmt.Errorf("--saves-per-node: %d: name 1 or more", o.SavesPerNode))
 			}
+			if o.PoolBurst < 1 {
+				err = errors.Join(err, fmt.Errorf("--pool-burst: %d: name 1 or more", o.PoolBurst))
+			}
 			if err != nil {
 				return err
 			}
@@ -68,5 +72,6 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&o.Launcher, "launcher-image", "", "`IMAGE` of VMs' pods: the agents', which has the VMMs (required)")
 	cmd.Flags().StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`DOMAIN` of the cluster's DNS, in which guests look up names")
 	cmd.Flags().IntVar(&o.SavesPerNode, "saves-per-node", 1, "save the memory of at most `N` VMs of a node at once; others wait for their turn")
+	cmd.Flags().IntVar(&o.PoolBurst, "pool-burst", pool.DefaultBurst, "make, change or remove at most `N` VMs of a pool in one go")
 	return cmd
 }

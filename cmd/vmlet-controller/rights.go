@@ -3,11 +3,15 @@ package main
 // What vmlet-controller may do. `make generate` makes deploy/cluster/control/controller-role.yaml
 // of the markers.
 
-// The VMs themselves; their status is a right of its own.
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;patch
+// The VMs themselves, which it makes and deletes for pools; their status is a right of its own.
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status;kubevirts/status,verbs=patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/status,verbs=update
+// Pools of VMs; an owner that is to wait for what it owns (OwnerReferencesPermissionEnforcement).
+// +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools/status,verbs=patch
+// +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools/finalizers,verbs=update
 // The cluster's configuration.
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=get;list;watch
 // An owner that is to wait for what it owns: clusters may ask for this right

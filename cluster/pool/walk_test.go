@@ -1,0 +1,368 @@
+package pool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// world is an API server with one pool, and a controller of VMs that does one thing at a time.
+type world struct {
+	t        *testing.T
+	random   *rand.Rand
+	o        observed
+	vms      map[string]*kubevirtv1.VirtualMachine
+	disks    map[string]*disc
+	started  map[types.UID]string // the revision that a VM's guest was started with
+	broken   map[string]bool      // revisions with which no guest comes up
+	made     int
+	strategy string
+	done     []string
+}
+
+type disc struct {
+	claim
+	vm types.UID // its owner; empty: the pool, or nobody
+}
+
+// TestWalk: whatever users, guests and controllers do in whatever order, a pool never has more members than it
+// is to have, never takes more of them down than it may for an update, touches nothing of others, loses no disk
+// that is to be kept, and ends at rest with all as it is to be.
+func TestWalk(t *testing.T) {
+	for seed := range uint64(150) {
+		walk(t, seed, 120)
+	}
+}
+
+func FuzzWalk(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { walk(t, seed, 300) })
+}
+
+func walk(t *testing.T, seed uint64, steps int) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	keep := []string{"Disabled", "Offline", "Online"}[r.IntN(3)]
+	w := &world{
+		t: t, random: r, vms: map[string]*kubevirtv1.VirtualMachine{}, disks: map[string]*disc{}, started: map[types.UID]string{},
+		broken: map[string]bool{}, strategy: keep,
+	}
+	w.o = observed{pool: newPool(t, "{replicas: 3, maxUnavailable: 1, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: "+keep+"}}}"), burst: 1 + r.IntN(5), now: start}
+	other := &kubevirtv1.VirtualMachine{}
+	other.Name, other.UID, other.Labels = "web-1", "other", map[string]string{"app": "web"}
+	w.vms[other.Name] = other
+	for range steps {
+		w.something()
+		w.round()
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%s", seed, strings.Join(w.done, "\n"))
+		}
+	}
+	w.settle()
+	if t.Failed() {
+		t.Fatalf("seed %d:\n%s", seed, strings.Join(w.done[max(0, len(w.done)-40):], "\n"))
+	}
+}
+
+func (w *world) note(format string, args ...any) {
+	w.done = append(w.done, fmt.Sprintf(format, args...))
+}
+
+// something happens that the pool has no part in.
+func (w *world) something() {
+	switch w.random.IntN(12) {
+	case 0:
+		n := int32(w.random.IntN(7))
+		w.note("scale to %d", n)
+		w.o.pool.Spec.Replicas = &n
+		w.o.pool.Generation++
+	case 1:
+		w.template(w.random.IntN(3) == 0)
+	case 2:
+		w.o.pool.Spec.Paused = !w.o.pool.Spec.Paused
+		w.note("paused %v", w.o.pool.Spec.Paused)
+	case 3:
+		if vm := w.any(); vm != nil {
+			w.note("a user deletes %s", vm.Name)
+			w.remove(vm)
+		}
+	case 4:
+		if vm := w.any(); vm != nil && w.random.IntN(3) == 0 {
+			w.note("a user detaches %s", vm.Name)
+			vm = vm.DeepCopy()
+			vm.OwnerReferences = nil
+			w.vms[vm.Name] = vm
+		}
+	case 5:
+		w.o.now = w.o.now.Add(time.Duration(w.random.IntN(600)) * time.Second)
+	case 6:
+		if vm := w.any(); vm != nil && vm.Status.Created {
+			w.note("the guest of %s ends", vm.Name)
+			vm = vm.DeepCopy()
+			vm.Status.Created, vm.Status.Ready = false, false
+			w.vms[vm.Name] = vm
+		}
+	default:
+		w.control()
+	}
+}
+
+// template changes the pool's; bad: no guest comes up with it.
+func (w *world) template(bad bool) {
+	t := w.o.pool.Spec.VirtualMachineTemplate.DeepCopy()
+	t.Labels = map[string]string{"version": fmt.Sprint(w.o.pool.Generation)}
+	w.o.pool.Spec.VirtualMachineTemplate = t
+	w.o.pool.Generation++
+	r, _ := w.o.newest()
+	w.broken[r.name] = bad
+	w.note("template %s, broken %v", r.name, bad)
+}
+
+func (w *world) any() *kubevirtv1.VirtualMachine {
+	var all []*kubevirtv1.VirtualMachine
+	for _, name := range w.names() {
+		if vm := w.vms[name]; metav1.IsControlledBy(vm, w.o.pool) {
+			all = append(all, vm)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[w.random.IntN(len(all))]
+}
+
+func (w *world) names() (all []string) {
+	for name := range w.vms {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) remove(vm *kubevirtv1.VirtualMachine) {
+	vm = vm.DeepCopy()
+	if vm.DeletionTimestamp == nil {
+		vm.DeletionTimestamp = &metav1.Time{Time: w.o.now}
+	}
+	w.vms[vm.Name] = vm
+}
+
+// control takes one VM a step further, as package machine would.
+func (w *world) control() {
+	if vm := w.any(); vm != nil {
+		w.step(vm)
+	}
+}
+
+func (w *world) step(was *kubevirtv1.VirtualMachine) {
+	vm := was.DeepCopy()
+	w.vms[vm.Name] = vm
+	s := &vm.Status
+	revision := vm.Labels[contract.LabelPoolRevision]
+	switch {
+	case vm.DeletionTimestamp != nil:
+		delete(w.vms, vm.Name)
+		for name, d := range w.disks {
+			if d.vm == vm.UID {
+				delete(w.disks, name)
+			}
+		}
+		return
+	case s.DesiredGeneration < vm.Generation:
+		s.DesiredGeneration = vm.Generation
+	case len(s.StateChangeRequests) > 0:
+		s.StateChangeRequests, s.Created, s.Ready = nil, false, false
+	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyHibernate:
+		if s.Created {
+			s.Created, s.Ready = false, false
+			s.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationCompleted}
+			if w.random.IntN(5) == 0 {
+				s.Created, s.Ready = true, true
+				s.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationFailed, Failures: saves}
+			}
+		}
+	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways && !s.Created:
+		s.Created, s.HibernationStatus, w.started[vm.UID] = true, nil, revision
+	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways:
+		s.HibernationStatus = nil
+		s.Ready = !w.broken[w.started[vm.UID]]
+		s.StartFailure = nil
+		if !s.Ready {
+			s.Created = false
+			s.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 3}
+		}
+	}
+	s.Conditions = nil
+	if s.Created && w.started[vm.UID] != revision {
+		s.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionRestartRequired, Status: metav1.ConditionTrue}}
+	}
+}
+
+// round has the pool's controller act once.
+func (w *world) round() (acted bool) {
+	w.observe()
+	before := len(w.o.serving())
+	for _, m := range w.o.members {
+		if m.leaving() && !m.preserved() {
+			before++
+		}
+	}
+	down := w.o.down()
+	d := decide(w.o)
+	if said := words(d); said != "" {
+		w.note("pool: %s", said)
+		acted = true
+	}
+	for _, a := range d.actions {
+		w.act(a, down)
+	}
+	w.observe()
+	there := 0
+	for _, m := range w.o.members {
+		if !m.preserved() {
+			there++
+		}
+	}
+	if there > max(w.o.wanted(), before) {
+		w.t.Errorf("%d members where %d are to be and %d were", there, w.o.wanted(), before)
+	}
+	return acted
+}
+
+func (w *world) observe() {
+	w.o.members, w.o.detached, w.o.taken, w.o.claims = nil, nil, map[string]bool{}, nil
+	for _, name := range w.names() {
+		vm := w.vms[name]
+		if !metav1.IsControlledBy(vm, w.o.pool) {
+			w.o.taken[name] = true
+			if vm.Labels[contract.LabelPool] == string(w.o.pool.UID) {
+				w.o.detached = append(w.o.detached, vm)
+			}
+			continue
+		}
+		index, _ := indexOf("web", name)
+		w.o.members = append(w.o.members, member{vm: vm, index: index})
+	}
+	for _, d := range w.disks {
+		if d.vm == "" {
+			w.o.claims = append(w.o.claims, d.claim)
+		}
+	}
+	slices.SortFunc(w.o.claims, func(a, b claim) int { return int(a.index - b.index) })
+}
+
+func (w *world) act(a action, down int) {
+	switch a := a.(type) {
+	case createRevision:
+		w.o.revisions = append(slices.Clone(w.o.revisions), a.revision)
+	case deleteRevision:
+		w.o.revisions = slices.DeleteFunc(slices.Clone(w.o.revisions), func(r revision) bool { return r.name == a.name })
+	case createMember:
+		if w.vms[a.vm.Name] != nil {
+			w.t.Errorf("%s is made twice", a.vm.Name)
+		}
+		vm := a.vm.DeepCopy()
+		w.made++
+		vm.UID, vm.Generation = types.UID(fmt.Sprint("uid-", w.made)), 1
+		w.vms[vm.Name] = vm
+		index, _ := indexOf("web", vm.Name)
+		name := vm.Spec.DataVolumeTemplates[0].Name
+		if w.disks[name] == nil {
+			w.disks[name] = &disc{claim{name: name, index: index, owned: true, kind: kindClaim}, vm.UID}
+		}
+	case changeMember:
+		w.own(a.member)
+		to := a.to.DeepCopy()
+		to.Generation++
+		w.vms[to.Name] = to
+	case restartMember:
+		w.own(a.member)
+		if a.member.ready() && down >= w.o.mayBeUnavailable() {
+			w.t.Errorf("%s is restarted while %d are down", a.member.vm.Name, down)
+		}
+		to := a.member.vm.DeepCopy()
+		to.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStop}, {Action: kubevirtv1.StateChangeStart}}
+		w.vms[to.Name] = to
+	case deleteMember:
+		w.own(a.member)
+		if a.surplus && w.strategy != "Disabled" && !a.keep {
+			w.t.Errorf("%s is scaled in without its disks", a.member.vm.Name)
+		}
+		if a.keep {
+			for _, d := range w.disks {
+				if d.vm == a.member.vm.UID {
+					d.vm, d.since, d.revision = "", metav1.NewTime(w.o.now), a.member.revision()
+				}
+			}
+		}
+		w.remove(a.member.vm)
+	case returnClaim:
+		w.disks[a.claim.name].vm = a.member.vm.UID
+	case ownClaim:
+		w.disks[a.claim.name].owned = a.owned
+	case deleteClaim:
+		w.t.Errorf("claim %s is deleted", a.claim.name)
+	case writeStatus:
+		w.o.pool = w.o.pool.DeepCopy()
+		w.o.pool.Status = *a.status
+	}
+}
+
+// own: nothing is done to a VM that is not the pool's, but that labels of one that was detached go.
+func (w *world) own(m member) {
+	if m.vm.UID == "other" || !metav1.IsControlledBy(m.vm, w.o.pool) && m.vm.Labels[contract.LabelPool] == "" {
+		w.t.Errorf("VM %s, which is none of the pool's, is acted on", m.vm.Name)
+	}
+}
+
+// settle lets all controllers go on until nothing happens any more, and looks at what there is then.
+func (w *world) settle() {
+	w.o.pool.Spec.Paused = false
+	w.template(false)
+	w.note("settle")
+	for quiet := 0; quiet < 20; quiet++ {
+		if w.round() {
+			quiet = 0
+		}
+		for _, name := range w.names() {
+			if vm := w.vms[name]; vm != nil && metav1.IsControlledBy(vm, w.o.pool) {
+				w.step(vm)
+			}
+		}
+		w.o.now = w.o.now.Add(time.Minute)
+		if w.t.Failed() || len(w.done) > 5000 {
+			break
+		}
+	}
+	w.observe()
+	s := w.o.pool.Status
+	if n := int32(w.o.wanted()); s.Replicas != n || s.AvailableReplicas != n || s.UpdatedReplicas != n {
+		w.t.Errorf("at rest with %d of %d members, %d updated, %d available", s.Replicas, n, s.UpdatedReplicas, s.AvailableReplicas)
+	}
+	for name, d := range w.disks {
+		owner := slices.IndexFunc(w.o.members, func(m member) bool { return m.vm.UID == d.vm })
+		detached := slices.ContainsFunc(w.names(), func(n string) bool { return w.vms[n].UID == d.vm })
+		if d.vm != "" && owner < 0 && !detached {
+			w.t.Errorf("disk %s is leaked", name)
+		}
+	}
+	for _, m := range w.o.serving() {
+		if d := w.disks[fmt.Sprint("root-", m.index)]; d == nil || d.vm != m.vm.UID {
+			w.t.Errorf("VM %s has not its disk: %+v", m.vm.Name, d)
+		}
+	}
+	for _, vm := range w.o.detached {
+		w.t.Errorf("VM %s still has the pool's labels", vm.Name)
+	}
+	if w.vms["web-1"] == nil || w.vms["web-1"].UID != "other" || len(w.vms["web-1"].Labels) != 1 {
+		w.t.Errorf("another's VM was changed: %+v", w.vms["web-1"])
+	}
+}
