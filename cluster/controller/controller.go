@@ -72,8 +72,8 @@ type Options struct {
 	SavesPerNode int
 	// PoolBurst is how many VMs of a pool are made, changed or removed in one go; 0: pool.DefaultBurst.
 	PoolBurst int
-	Version      string
-	Log          *slog.Logger
+	Version   string
+	Log       *slog.Logger
 }
 
 // Run runs the controller until ctx ends. It returns an error where kubevirt.io belongs to

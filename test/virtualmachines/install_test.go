@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -181,6 +182,7 @@ func connect(t *testing.T, c *cluster.Cluster, warnings rest.WarningHandler) cli
 	scheme := runtime.NewScheme()
 	must(t, clientscheme.AddToScheme(scheme))
 	must(t, kubevirtv1.AddToScheme(scheme))
+	must(t, poolv1.AddToScheme(scheme))
 	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	must(t, err)
 	return api

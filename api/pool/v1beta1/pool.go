@@ -44,7 +44,6 @@ type VirtualMachinePoolList struct {
 }
 
 // VirtualMachinePoolSpec is a pool as its user wants it.
-//
 type VirtualMachinePoolSpec struct {
 	// VMs that the pool is to have.
 	// +optional

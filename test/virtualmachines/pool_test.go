@@ -1,0 +1,218 @@
+package virtualmachines_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
+)
+
+// testPool: a pool is scaled as a Deployment is; what is kept of members comes back to those of their names: disks,
+// and memory; a changed template reaches all, a few at a time; one that was deleted is replaced, and one that was
+// detached is left alone.
+func (v *installed) testPool(t *testing.T) {
+	p := v.newPool(t, "web")
+	v.create(t, p)
+	v.available(t, "web", 2)
+	if got := v.members(t, "web"); !slices.Equal(slices.Sorted(maps.Keys(got)), []string{"web-0", "web-1"}) {
+		t.Fatalf("its VMs are %v", got)
+	}
+	selector := v.kubectl(t, "get", "vmpool/web", "-n", guests, "-o", "jsonpath={.status.labelSelector}")
+	if got := v.kubectl(t, "get", "pods", "-n", guests, "-l", selector, "-o", "name"); strings.Count(got, "virt-launcher-web-") != 2 {
+		t.Errorf("autoscalers find by %q the pods %q, want those of both VMs", selector, got)
+	}
+	v.poolRefusals(t)
+	v.poolDisks(t)
+	v.poolMemory(t)
+	v.poolUpdate(t)
+	v.poolMembers(t)
+
+	v.kubectl(t, "delete", "vmpool", "web", "-n", guests)
+	for _, name := range []string{"web-0", "web-1"} {
+		v.noMachine(t, name)
+	}
+	v.eventually(t, func() bool { return len(v.claims(t)) == 0 }, func() string { return fmt.Sprintf("of a pool that is deleted there are %v", v.claims(t)) })
+	v.noClaims(t)
+}
+
+// newPool is one of two idle VMs with a disk each.
+func (v *installed) newPool(t *testing.T, name string) *poolv1.VirtualMachinePool {
+	t.Helper()
+	p := &poolv1.VirtualMachinePool{}
+	p.Namespace, p.Name = guests, name
+	must(t, yaml.UnmarshalStrict([]byte(`
+replicas: 2
+selector: {matchLabels: {pool: web}}
+maxUnavailable: 1
+scaleInStrategy: {proactive: {statePreservation: Offline, selectionPolicy: {sortPolicy: DescendingOrder}}}
+updateStrategy: {proactive: {selectionPolicy: {sortPolicy: AscendingOrder}}}
+virtualMachineTemplate:
+  metadata: {labels: {pool: web}}
+  spec:
+    runStrategy: Always
+    hibernateStrategy: {mode: Save, storageClassName: local-path}
+    dataVolumeTemplates:
+    - metadata: {name: data}
+      spec:
+        source: {blank: {}}
+        storage: {storageClassName: loop, volumeMode: Block, accessModes: [ReadWriteOnce], resources: {requests: {storage: 32Mi}}}
+`), &p.Spec))
+	template := machine(t, name, kubevirtv1.RunStrategyAlways, idle).Spec.Template
+	template.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "data"}}
+	template.Spec.Volumes = []kubevirtv1.Volume{{Name: "data", DataVolume: &kubevirtv1.DataVolumeSource{Name: "data"}}}
+	p.Spec.VirtualMachineTemplate.Spec.Template = template
+	return p
+}
+
+// members are the pool's VMs by name.
+func (v *installed) members(t *testing.T, name string) map[string]*kubevirtv1.VirtualMachine {
+	t.Helper()
+	var all kubevirtv1.VirtualMachineList
+	must(t, v.api.List(v.ctx, &all, client.InNamespace(guests)))
+	of := make(map[string]*kubevirtv1.VirtualMachine)
+	for i := range all.Items {
+		if owner := metav1.GetControllerOf(&all.Items[i]); owner != nil && owner.Kind == poolv1.Kind && owner.Name == name {
+			of[all.Items[i].Name] = &all.Items[i]
+		}
+	}
+	return of
+}
+
+// available waits until just so many members are up with the newest template.
+func (v *installed) available(t *testing.T, name string, n int32) *poolv1.VirtualMachinePool {
+	t.Helper()
+	p := &poolv1.VirtualMachinePool{}
+	v.eventually(t, func() bool {
+		must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: name}, p))
+		s := p.Status
+		return s.ObservedGeneration == p.Generation && s.Replicas == n && s.AvailableReplicas == n
+	}, func() string { return fmt.Sprintf("pool %s has not %d VMs that are available: %s", name, n, text(p)) })
+	return p
+}
+
+func (v *installed) scalePool(t *testing.T, n int32) *poolv1.VirtualMachinePool {
+	t.Helper()
+	v.kubectl(t, "scale", "vmpool/web", "-n", guests, fmt.Sprintf("--replicas=%d", n))
+	return v.available(t, "web", n)
+}
+
+// poolRefusals: what can't be is refused by the path of the pool's own field.
+func (v *installed) poolRefusals(t *testing.T) {
+	for patch, want := range map[string]string{
+		`{"spec":{"selector":{"matchLabels":{"pool":"other"}}}}`:                                       "spec.selector",
+		`{"spec":{"maxUnavailable":0}}`:                                                                "spec.maxUnavailable",
+		`{"spec":{"scaleInStrategy":{"unmanaged":{}}}}`:                                                "spec.scaleInStrategy",
+		`{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"hostname":"not a name"}}}}}}`: "spec.virtualMachineTemplate.spec.template.spec.hostname",
+	} {
+		if out, err := v.Kubectl(v.ctx, "patch", "vmpool/web", "-n", guests, "--type=merge", "--dry-run=server", "--patch", patch); err == nil || !strings.Contains(err.Error()+out, want) {
+			t.Errorf("%s: %v %s, want it refused for %s", patch, err, out, want)
+		}
+	}
+}
+
+// poolDisks: a member that is scaled in leaves its disk, which the next one of its name gets.
+func (v *installed) poolDisks(t *testing.T) {
+	before := v.claims(t)
+	p := v.scalePool(t, 1)
+	if kept := p.Status.Preserved; len(kept) != 1 || kept[0].Index != 1 || kept[0].State != poolv1.PreserveDisks || !slices.Equal(kept[0].Claims, []string{"data-1"}) {
+		t.Errorf("the pool keeps %+v, want the disk of member 1", kept)
+	}
+	v.noMachine(t, "web-1")
+	if got := v.claims(t); !maps.Equal(got, before) {
+		t.Errorf("scaled in, there are the claims %v of %v", got, before)
+	}
+	p = v.scalePool(t, 2)
+	if got := v.claims(t); !maps.Equal(got, before) || len(p.Status.Preserved) != 0 {
+		t.Errorf("scaled out, there are the claims %v of %v, and the pool keeps %+v", got, before, p.Status.Preserved)
+	}
+	var claim corev1.PersistentVolumeClaim
+	must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: "data-1"}, &claim))
+	if vm := v.members(t, "web")["web-1"]; !metav1.IsControlledBy(&claim, vm) {
+		t.Errorf("the disk of %s belongs to %+v", vm.Name, claim.OwnerReferences)
+	}
+}
+
+// poolMemory: a member that is scaled in hibernates, and goes on when it is needed again.
+func (v *installed) poolMemory(t *testing.T) {
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"scaleInStrategy":{"proactive":{"statePreservation":"Online"}}}}`)
+	before := v.members(t, "web")["web-1"]
+	p := v.scalePool(t, 1)
+	if kept := p.Status.Preserved; len(kept) != 1 || kept[0].Name != "web-1" || kept[0].State != poolv1.PreserveMemory {
+		t.Errorf("the pool keeps %+v, want the memory of member 1", kept)
+	}
+	v.printed(t, "web-1", kubevirtv1.StatusHibernated)
+	v.scalePool(t, 2)
+	vmi := v.phase(t, "web-1", kubevirtv1.PhaseRunning)
+	if after := v.members(t, "web")["web-1"]; after.UID != before.UID || vmi.Spec.RestoreFrom == nil {
+		t.Errorf("VM %s was %s; its instance goes on from %+v, want the same VM with its memory", after.UID, before.UID, vmi.Spec.RestoreFrom)
+	}
+}
+
+// poolUpdate: what can be changed while a guest runs is, all else by restarts, one at a time.
+func (v *installed) poolUpdate(t *testing.T) {
+	before := make(map[string]types.UID)
+	for name := range v.members(t, "web") {
+		before[name] = v.vmi(t, name).UID
+	}
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"virtualMachineTemplate":{"metadata":{"labels":{"tier":"front"}}}}}`)
+	p := v.available(t, "web", 2)
+	for name, vm := range v.members(t, "web") {
+		if vm.Labels["tier"] != "front" || v.vmi(t, name).UID != before[name] {
+			t.Errorf("%s has labels %v, and its instance is %s, which was %s", name, vm.Labels, v.vmi(t, name).UID, before[name])
+		}
+	}
+	revision := p.Status.UpdateRevision
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"40Mi"}}}}}}}}`)
+	least := int32(2)
+	v.eventually(t, func() bool {
+		must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: "web"}, p))
+		least = min(least, p.Status.ReadyReplicas)
+		s := p.Status
+		return s.UpdateRevision != revision && s.ObservedGeneration == p.Generation && s.AvailableReplicas == 2
+	}, func() string { return "the pool is not updated: " + text(p) })
+	if least < 1 {
+		t.Errorf("at times %d VMs were ready, want one at least", least)
+	}
+	for name := range v.members(t, "web") {
+		if vmi := v.vmi(t, name); vmi.UID == before[name] || vmi.Spec.Domain.Memory.Guest.String() != "40Mi" {
+			t.Errorf("%s has %v of memory in instance %s, which was %s", name, vmi.Spec.Domain.Memory.Guest, vmi.UID, before[name])
+		}
+	}
+}
+
+// poolMembers: a member that a user deletes is made again with a new disk; one that is detached is replaced
+// under another name, and runs on.
+func (v *installed) poolMembers(t *testing.T) {
+	before, disks := v.members(t, "web"), v.claims(t)
+	v.kubectl(t, "delete", "vm/web-0", "-n", guests)
+	v.eventually(t, func() bool {
+		vm := v.members(t, "web")["web-0"]
+		return vm != nil && vm.UID != before["web-0"].UID
+	}, func() string { return "VM web-0 is not replaced" })
+	v.available(t, "web", 2)
+	if now := v.claims(t); now["data-0"] == disks["data-0"] || now["data-1"] != disks["data-1"] {
+		t.Errorf("the disks are %v, and were %v", now, disks)
+	}
+	instance := v.vmi(t, "web-0").UID
+	v.kubectl(t, "patch", "vm/web-0", "-n", guests, "--type=json", "--patch", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
+	v.available(t, "web", 2)
+	v.eventually(t, func() bool { return v.members(t, "web")["web-2"] != nil }, func() string { return "the detached VM is not replaced" })
+	v.available(t, "web", 2)
+	if vm := v.vm(t, "web-0"); v.vmi(t, "web-0").UID != instance || vm.Labels["vmlet.io/pool"] != "" {
+		t.Errorf("the detached VM has labels %v, and its instance is %s, which was %s", vm.Labels, v.vmi(t, "web-0").UID, instance)
+	}
+	v.kubectl(t, "delete", "vm/web-0", "-n", guests)
+	v.noMachine(t, "web-0")
+	v.kubectl(t, "scale", "vmpool/web", "-n", guests, "--replicas=1")
+	v.available(t, "web", 1)
+}
