@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/logs"
+	"github.com/vmlet/vmlet/agent/vm"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc"
@@ -27,6 +28,11 @@ const (
 
 // WatchEvents sends the last events and then, with follow, those that come.
 func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
+	// Before the subscription: a VM that comes in the place of this one has another id, or is noticed below.
+	id, err := s.watchedID(stream.Context(), r.GetName())
+	if err != nil {
+		return err
+	}
 	sub := s.VMs.Subscribe(r.GetName(), r.GetTail(), eventBuffer)
 	defer sub.Close()
 	if r.GetFollow() {
@@ -37,7 +43,14 @@ func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.Serv
 		}
 	}
 	for {
-		for _, item := range sub.Take() {
+		items := sub.Take()
+		if _, err := s.watchedID(stream.Context(), r.GetName()); err != nil {
+			return err
+		}
+		for _, item := range items {
+			if id != "" && item.Event.GetVmId() != id {
+				continue
+			}
 			if err := stream.Send(&nodev1.WatchEventsResponse{Event: item.Event, Dropped: item.Dropped}); err != nil {
 				return err
 			}
@@ -53,6 +66,19 @@ func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.Serv
 			return errLeaving
 		}
 	}
+}
+
+// watchedID is the id that the VM has of a call which is about a pod's alone, empty of any other call. It is NOT_FOUND if the
+// pod's VM is not there any more.
+func (s *NodeService) watchedID(ctx context.Context, name string) (string, error) {
+	if name == "" || !vm.OfOnePod(ctx) {
+		return "", nil
+	}
+	m, err := s.VMs.Get(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return m.Snapshot().GetId(), nil
 }
 
 // ReadLogs sends a log and then, with follow, what is added to it.

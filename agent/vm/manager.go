@@ -125,6 +125,12 @@ func ForPod(ctx context.Context, uid string) context.Context {
 	return context.WithValue(ctx, podKey{}, uid)
 }
 
+// OfOnePod says whether that context is for the VM of one pod.
+func OfOnePod(ctx context.Context) bool {
+	pod, _ := ctx.Value(podKey{}).(string)
+	return pod != ""
+}
+
 // All are the VMs, by name.
 func (a *Manager) All() []*VM {
 	a.mu.Lock()
