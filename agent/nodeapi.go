@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/vmlet/vmlet/agent/api"
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/certificate"
+	"github.com/vmlet/vmlet/internal/machineid"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
@@ -31,10 +33,23 @@ func certificateKeeper(cfg config.Config, client *kube.Client) *certificate.Keep
 	})
 }
 
+// systemUUID has the machine's, for root alone (Documentation/ABI/testing/sysfs-class-dmi of Linux). The kubelet has it in the
+// Node from there.
+const systemUUID = "/sys/class/dmi/id/product_uuid"
+
+// machine is the one that is known by the UUID in a file; empty: it has none.
+func machine(file string) string {
+	uuid, err := os.ReadFile(file)
+	if err != nil {
+		return "" // firmware of another kind: the kubelet says something else
+	}
+	return machineid.Of(string(uuid))
+}
+
 // newServer makes a server of the API, which nobody reaches yet.
 func (p *program) newServer(callers api.Authenticator, options ...grpc.ServerOption) *grpc.Server {
 	server := api.NewServer(callers, p.cfg.Log, options...)
-	nodev1.RegisterNodeServiceServer(server, &api.NodeService{VMs: p.vms, Node: p.node, Pods: p.pods, Version: p.cfg.Version, NodeName: p.nodeName})
+	nodev1.RegisterNodeServiceServer(server, &api.NodeService{VMs: p.vms, Node: p.node, Pods: p.pods, Version: p.cfg.Version, NodeName: p.nodeName, Machine: machine(systemUUID)})
 	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &api.CapabilitiesService{Node: p.node})
 	return server
 }

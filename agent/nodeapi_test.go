@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/endpoints"
+	"github.com/vmlet/vmlet/internal/machineid"
 )
 
 // TestNoCertificateYet: an agent that nobody gives a certificate listens, cuts off whoever
@@ -87,4 +90,19 @@ func freeAddress(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// TestMachine: the machine is known by its UUID, and one without is none.
+func TestMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "product_uuid")
+	if got := machine(file); got != "" {
+		t.Errorf("without a UUID it is %q", got)
+	}
+	const uuid = "4c4c4544-0042-3510-8052-b9c04f4e4d32"
+	if err := os.WriteFile(file, []byte(uuid+"\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if got := machine(file); got == "" || got != machineid.Of(uuid) {
+		t.Errorf("it is %q, want %q", got, machineid.Of(uuid))
+	}
 }

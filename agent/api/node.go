@@ -29,6 +29,8 @@ type NodeService struct {
 	// machine's.
 	Version  string
 	NodeName func() (string, error)
+	// Machine is the one that the agent runs on (package machineid); empty: it has no UUID.
+	Machine string
 
 	consoles turns
 }

@@ -38,7 +38,7 @@ func (s *NodeService) ConfirmPodEnded(ctx context.Context, r *nodev1.ConfirmPodE
 	if err := uuid.Validate(r.GetPodUid()); err != nil {
 		return nil, fault.Invalid("podUid", "%.64q is no UID of a pod: %v", r.GetPodUid(), err)
 	}
-	return &nodev1.ConfirmPodEndedResponse{}, s.Pods.ConfirmEnded(ctx, types.UID(r.GetPodUid()))
+	return &nodev1.ConfirmPodEndedResponse{Machine: s.Machine}, s.Pods.ConfirmEnded(ctx, types.UID(r.GetPodUid()))
 }
 
 // WatchVMs sends the VMs of pods as they are, and then those that change.

@@ -179,7 +179,7 @@ func TestOutlineBounded(t *testing.T) {
 // TestConfirmPodEnded passes on the answer, and refuses what is no UID.
 func TestConfirmPodEnded(t *testing.T) {
 	a := newWorld(t).start()
-	service := &NodeService{VMs: a.Manager, Node: a.node, Pods: &fakePods{ended: firstPod}}
+	service := &NodeService{VMs: a.Manager, Node: a.node, Pods: &fakePods{ended: firstPod}, Machine: "c0ffee00"}
 	client := serveNode(t, filepath.Join(t.TempDir(), "s"), nil, service)
 	for _, test := range []struct {
 		uid  string
@@ -187,8 +187,12 @@ func TestConfirmPodEnded(t *testing.T) {
 	}{
 		{firstPod, codes.OK}, {secondPod, codes.FailedPrecondition}, {"", codes.InvalidArgument}, {"1", codes.InvalidArgument},
 	} {
-		if _, err := client.ConfirmPodEnded(t.Context(), &nodev1.ConfirmPodEndedRequest{PodUid: test.uid}); status.Code(err) != test.want {
+		said, err := client.ConfirmPodEnded(t.Context(), &nodev1.ConfirmPodEndedRequest{PodUid: test.uid})
+		if status.Code(err) != test.want {
 			t.Errorf("%q: %v, want %v", test.uid, err, test.want)
+		}
+		if err == nil && said.GetMachine() != service.Machine {
+			t.Errorf("it is said of machine %q, want %q", said.GetMachine(), service.Machine)
 		}
 	}
 	service.Pods = nil

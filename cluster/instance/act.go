@@ -310,9 +310,9 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 			hosts[h.name] = h
 		}
 	}
-	names, uid := slices.Collect(maps.Keys(hosts)), p.UID
+	names, uid, machine := slices.Collect(maps.Keys(hosts)), p.UID, t.promising(p)
 	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: uid, What: "confirm"}
-	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) { return t.askAll(ctx, names, uid), nil })
+	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) { return t.askAll(ctx, names, machine, uid), nil })
 	t.lookAgain(answer.Again)
 	for node, err := range answer.Result {
 		h := hosts[node]
@@ -332,6 +332,15 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 	}
 }
 
+// promising is the machine whose agent is asked for a promise about a pod's VM, as its identity; empty: any of the node's name,
+// as that is not known, or another machine than the VM's is asked what it runs itself.
+func (t *round) promising(p *pod) string {
+	if machine := t.o.machine(p); machine != nil && !p.replaced {
+		return machine.Identity
+	}
+	return ""
+}
+
 // recheck asks the API server whether the machine is still the one that the VM was started on whose agent has made a
 // promise: the cache may be behind.
 func (t *round) recheck(ctx context.Context, p *pod) {
@@ -349,14 +358,14 @@ func (t *round) recheck(ctx context.Context, p *pod) {
 }
 
 // askAll asks the agents of nodes whether the VM of a pod has ended, some at a time.
-func (t *round) askAll(ctx context.Context, names []string, pod types.UID) Answers {
+func (t *round) askAll(ctx context.Context, names []string, machine string, pod types.UID) Answers {
 	var mu sync.Mutex
 	answers := make(Answers, len(names))
 	var all errgroup.Group
 	all.SetLimit(askedAtOnce)
 	for _, node := range names {
 		all.Go(func() error {
-			err := t.Agents.ConfirmEnded(ctx, node, pod)
+			err := t.Agents.ConfirmEnded(ctx, node, machine, pod)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[node] = err

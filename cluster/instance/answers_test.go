@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 )
 
@@ -17,9 +19,44 @@ import (
 type answering struct {
 	Agents
 	by map[string]error
+	// asked gets the machines that were meant, unless it is nil.
+	asked *[]string
 }
 
-func (a answering) ConfirmEnded(_ context.Context, node string, _ types.UID) error { return a.by[node] }
+func (a answering) ConfirmEnded(_ context.Context, node, machine string, _ types.UID) error {
+	if a.asked != nil {
+		*a.asked = append(*a.asked, machine)
+	}
+	return a.by[node]
+}
+
+// TestPromiseIsOfTheMachine: the promise is asked of the machine that the VM was started on, whatever its Node says meanwhile,
+// until that is known to be another one, whose own promise is wanted then.
+func TestPromiseIsOfTheMachine(t *testing.T) {
+	noted := &kubevirtv1.NodeMachine{NodeUID: "uid-node", Identity: "c0ffee00"}
+	for name, c := range map[string]struct {
+		noted    *kubevirtv1.NodeMachine
+		replaced bool
+		want     string
+	}{
+		"noted": {noted, false, "c0ffee00"}, "not noted": {nil, false, ""}, "replaced": {noted, true, ""},
+	} {
+		s := on(kubevirtv1.PhaseRunning, runsSince(time.Minute), ending)
+		s.instance.Status.NodeMachine, s.pod.replaced = c.noted, c.replaced
+		var asked []string
+		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.observed}
+		if got := round.promising(s.pod); got != c.want {
+			t.Errorf("%s: a promise of %q is wanted, want %q", name, got, c.want)
+		}
+		if c.replaced {
+			continue // the API server is asked, too
+		}
+		round.askAll(t.Context(), []string{"node-a"}, round.promising(s.pod), s.pod.UID)
+		if !slices.Equal(asked, []string{c.want}) {
+			t.Errorf("%s: the agent of %q is asked, want %q", name, asked, c.want)
+		}
+	}
+}
 
 // TestAnswers: only an answer without an error is a promise, and only a refusal says that the VM runs. A node that
 // was not asked has said nothing.

@@ -48,8 +48,8 @@ type Agents interface {
 	// Said is the last that the agent has said of the pod's VM.
 	Said(node string, pod types.UID) nodes.Word
 	// ConfirmEnded returns nil if the agent promises that the pod's VM does not run and never
-	// will.
-	ConfirmEnded(ctx context.Context, node string, pod types.UID) error
+	// will, on that machine of the node's name; empty: any.
+	ConfirmEnded(ctx context.Context, node, machine string, pod types.UID) error
 	// Nodes are those that have an agent.
 	Nodes() []string
 	// Client is for calls to the agent's API about the VM of a pod.

@@ -38,6 +38,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -109,6 +110,8 @@ type clientAt struct {
 type machine struct {
 	w    *world
 	name string
+	// hardware is what the machine's system UUID stands for.
+	hardware string
 	// dead: kubelet and agent are not there; guests may run on.
 	dead, noAgent, noKubelet bool
 	silent                   bool          // Kubernetes has noticed
@@ -210,7 +213,7 @@ func (w *world) addNode(name string) {
 
 // newMachine is one that was started just now.
 func (w *world) newMachine(name string) *machine {
-	return &machine{w: w, name: name, renewed: w.now, heardAt: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
+	return &machine{w: w, name: name, hardware: "hardware of " + name, renewed: w.now, heardAt: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
 }
 
 // replace cuts a node's machine off, whose guests run on, and has another one take its name. It returns under which the first
@@ -219,6 +222,7 @@ func (w *world) replace(name string) string {
 	old := name + ", cut off"
 	w.fail(name, false)
 	w.nodes[old], w.nodes[name] = w.nodes[name], w.newMachine(name)
+	w.nodes[name].hardware = "other hardware"
 	n := w.nodeObject(name)
 	n.Status.NodeInfo.SystemUUID = "other hardware"
 	w.must(w.server.Status().Update(w.t.Context(), n))
@@ -781,13 +785,16 @@ func (a agents) Nodes() (names []string) {
 	return names
 }
 
-func (a agents) ConfirmEnded(_ context.Context, node string, pod types.UID) error {
+func (a agents) ConfirmEnded(_ context.Context, node, machine string, pod types.UID) error {
 	m := a.w.nodes[node]
 	if m == nil || m.dead || m.noAgent {
 		return status.Error(codes.Unavailable, "no agent")
 	}
 	if g := m.vms[pod]; g != nil && g.runs {
 		return status.Error(codes.FailedPrecondition, "it runs")
+	}
+	if machine != "" && machine != machineid.Of(m.hardware) {
+		return errors.New("another machine")
 	}
 	a.w.promising.Lock()
 	defer a.w.promising.Unlock()

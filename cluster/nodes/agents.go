@@ -212,21 +212,25 @@ func (a *Agents) Nodes() []string {
 func (a *Agents) Changed() <-chan PodKey { return a.changes.out }
 
 // ConfirmEnded returns nil if the node's agent promises that no VM of the pod runs there, and
-// that it will launch none any more. Errors have gRPC codes: FAILED_PRECONDITION, one runs;
-// others, it is not known.
-func (a *Agents) ConfirmEnded(ctx context.Context, nodeName string, pod types.UID) error {
+// that it will launch none any more. machine is the one that is meant (package machineid); empty: any of the node's name. Errors
+// have gRPC codes: FAILED_PRECONDITION, one runs; others, it is not known.
+func (a *Agents) ConfirmEnded(ctx context.Context, nodeName, machine string, pod types.UID) error {
 	client, err := a.Client(nodeName, pod)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	_, err = client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)})
+	said, err := client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)})
 	if err == nil || status.Code(err) == codes.FailedPrecondition {
 		a.answered(nodeName)
 	}
 	if err != nil {
 		return fmt.Errorf("agent of node %s: %w", nodeName, clipped{err})
+	}
+	// Two machines of one name may both be up. One that doesn't say which it is is an agent of before, or has no UUID.
+	if on := said.GetMachine(); machine != "" && on != "" && on != machine {
+		return fmt.Errorf("agent of node %s: it runs on machine %.16q, and the VM was started on %s: its promise does not count", nodeName, on, machine)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func TestOtherNodesCertificate(t *testing.T) {
 	agent.SetEnded(string(web.UID), nil)
 	w.serve(agent, "a", "b")
 	w.SetPod("a", web)
-	err := w.ConfirmEnded(t.Context(), "a", web.UID)
+	err := w.ConfirmEnded(t.Context(), "a", "", web.UID)
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "a.agent.vmlet.io") {
 		t.Errorf("confirmed with another node's certificate: %v", err)
 	}
@@ -188,7 +188,7 @@ func TestUntrusted(t *testing.T) {
 	agent.SetEnded(string(web.UID), nil)
 	other.serve(agent, "a", "a")
 	w.SetAgents(other.endpoints)
-	if err := w.ConfirmEnded(t.Context(), "a", web.UID); status.Code(err) != codes.Unavailable {
+	if err := w.ConfirmEnded(t.Context(), "a", "", web.UID); status.Code(err) != codes.Unavailable {
 		t.Errorf("confirmed by an agent that nobody knows: %v", err)
 	}
 }
@@ -207,12 +207,31 @@ func TestConfirmEnded(t *testing.T) {
 		{status.Error(codes.Unavailable, strings.Repeat("x", 8<<10)), codes.Unavailable},
 	} {
 		agent.SetEnded(string(web.UID), test.err)
-		err := w.ConfirmEnded(t.Context(), "a", web.UID)
+		err := w.ConfirmEnded(t.Context(), "a", "", web.UID)
 		if got := status.Code(err); got != test.want {
 			t.Errorf("%v, want %v: %v", got, test.want, err)
 		}
 		if err != nil && len(err.Error()) > 2*maxWords {
 			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+	}
+}
+
+// TestPromiseOfAnotherMachine: of two machines of one name the agent of the one that is meant is believed, and one that does
+// not say on which it is.
+func TestPromiseOfAnotherMachine(t *testing.T) {
+	for _, test := range []struct {
+		on, wanted string
+		counts     bool
+	}{{"a1", "a1", true}, {"a1", "", true}, {"", "a1", true}, {"", "", true}, {"b2", "a1", false}} {
+		w := newWorld(t)
+		agent := nodestest.NewAgent()
+		agent.Machine = test.on
+		agent.SetEnded(string(web.UID), nil)
+		w.serve(agent, "a", "a")
+		err := w.ConfirmEnded(t.Context(), "a", test.wanted, web.UID)
+		if (err == nil) != test.counts || status.Code(err) == codes.FailedPrecondition {
+			t.Errorf("on %q, wanted of %q: %v, want that it counts: %v", test.on, test.wanted, err, test.counts)
 		}
 	}
 }
@@ -284,7 +303,7 @@ func TestSilence(t *testing.T) {
 	silent("it has come to a place", 0)
 	agent.SetEnded(string(web.UID), status.Error(codes.FailedPrecondition, "it runs"))
 	c.pass(time.Minute)
-	if err := w.ConfirmEnded(t.Context(), "a", web.UID); status.Code(err) != codes.FailedPrecondition {
+	if err := w.ConfirmEnded(t.Context(), "a", "", web.UID); status.Code(err) != codes.FailedPrecondition {
 		t.Fatal(err)
 	}
 	silent("it has answered", 0)
@@ -336,7 +355,7 @@ func TestHostileAgent(t *testing.T) {
 // ask goes to the agent and back.
 func (w *world) ask(node string) {
 	w.Helper()
-	if err := w.ConfirmEnded(w.Context(), node, "nobody"); status.Code(err) != codes.Internal {
+	if err := w.ConfirmEnded(w.Context(), node, "", "nobody"); status.Code(err) != codes.Internal {
 		w.Fatal(err)
 	}
 }
@@ -374,7 +393,7 @@ func TestClientCertificate(t *testing.T) {
 	agent := nodestest.NewAgent()
 	agent.SetEnded(string(web.UID), nil)
 	w.serve(agent, "a", "a")
-	if err := w.ConfirmEnded(t.Context(), "a", web.UID); status.Code(err) != codes.Unavailable {
+	if err := w.ConfirmEnded(t.Context(), "a", "", web.UID); status.Code(err) != codes.Unavailable {
 		t.Errorf("without a certificate: %v", err)
 	}
 	if w.tls.ServerName != "" || w.tls.MinVersion != tls.VersionTLS13 {

@@ -23,8 +23,10 @@ type Agent struct {
 	changed  chan struct{} // closed, and another made, at each change
 	ended    map[string]error
 	streams  int
-	save     func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error)
-	suspend  func(context.Context, *nodev1.SuspendVMRequest) error
+	// Machine is the one on which the agent says that it runs; set before it serves.
+	Machine string
+	save    func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error)
+	suspend func(context.Context, *nodev1.SuspendVMRequest) error
 }
 
 // NewAgent makes an agent of the VMs of these pods. It has all of them taken up.
@@ -129,7 +131,7 @@ func (a *Agent) ConfirmPodEnded(_ context.Context, r *nodev1.ConfirmPodEndedRequ
 	if !known {
 		return nil, status.Errorf(codes.Internal, "a test has not said whether pod %q has ended", r.GetPodUid())
 	}
-	return &nodev1.ConfirmPodEndedResponse{}, err
+	return &nodev1.ConfirmPodEndedResponse{Machine: a.Machine}, err
 }
 
 // Serve serves the agent at an address of this machine, "127.0.0.1:0" for a free port, until

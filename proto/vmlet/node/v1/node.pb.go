@@ -2059,7 +2059,10 @@ func (x *ConfirmPodEndedRequest) GetPodUid() string {
 }
 
 type ConfirmPodEndedResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The machine on which that is so: a hash of its system UUID. Empty: it has none that can
+	// be read.
+	Machine       string `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2092,6 +2095,13 @@ func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ConfirmPodEndedResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPodEndedResponse) Descriptor() ([]byte, []int) {
 	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ConfirmPodEndedResponse) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
 }
 
 type PauseVMRequest struct {
@@ -5131,8 +5141,9 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\bcomplete\x18\x03 \x01(\bH\x00R\bcompleteB\b\n" +
 	"\x06update\"1\n" +
 	"\x16ConfirmPodEndedRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\x19\n" +
-	"\x17ConfirmPodEndedResponse\"$\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"3\n" +
+	"\x17ConfirmPodEndedResponse\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"$\n" +
 	"\x0ePauseVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
 	"\x0fPauseVMResponse\x12-\n" +

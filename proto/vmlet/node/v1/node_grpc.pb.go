@@ -64,6 +64,10 @@ const (
 // naming every faulty field), NOT_FOUND (no such VM), ALREADY_EXISTS,
 // FAILED_PRECONDITION (not in this state), RESOURCE_EXHAUSTED (space),
 // DATA_LOSS (a damaged image), UNAVAILABLE (its VMM or shim does not answer).
+//
+// A call's metadata `vmlet-pod-uid` names the UID of the pod whose VM is meant: a VM of the
+// name in another pod is NOT_FOUND, and WatchEvents sends nothing of it. Without it any VM
+// of the name is meant; agents that do not know it take no notice.
 type NodeServiceClient interface {
 	// CreateVM keeps a specification; nothing is started. Creating the same
 	// specification again changes nothing; another one under the same name is
@@ -548,6 +552,10 @@ func (c *nodeServiceClient) GetVmmVersion(ctx context.Context, in *GetVmmVersion
 // naming every faulty field), NOT_FOUND (no such VM), ALREADY_EXISTS,
 // FAILED_PRECONDITION (not in this state), RESOURCE_EXHAUSTED (space),
 // DATA_LOSS (a damaged image), UNAVAILABLE (its VMM or shim does not answer).
+//
+// A call's metadata `vmlet-pod-uid` names the UID of the pod whose VM is meant: a VM of the
+// name in another pod is NOT_FOUND, and WatchEvents sends nothing of it. Without it any VM
+// of the name is meant; agents that do not know it take no notice.
 type NodeServiceServer interface {
 	// CreateVM keeps a specification; nothing is started. Creating the same
 	// specification again changes nothing; another one under the same name is
