@@ -92,8 +92,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestMachine: the machine is known by its UUID, and one without is none.
-func TestMachine(t *testing.T) {
+// TestMachineOfAgent: the machine is known by its UUID, and one without is none.
+func TestMachineOfAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "product_uuid")
 	if got := machine(file); got != "" {
 		t.Errorf("without a UUID it is %q", got)
