@@ -83,6 +83,15 @@ func saved(vm *kubevirtv1.VirtualMachine, _ *kubevirtv1.VirtualMachineInstance) 
 	vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationCompleted}
 }
 
+// deleted: VM and instance are being deleted.
+func deleted(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance) {
+	at := metav1.Now()
+	for _, o := range []client.Object{vm, vmi} {
+		o.SetDeletionTimestamp(&at)
+		o.SetFinalizers([]string{"test/kept"})
+	}
+}
+
 func failedResume(vm *kubevirtv1.VirtualMachine, _ *kubevirtv1.VirtualMachineInstance) {
 	vm.Status.ResumeStatus = &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeFailed}
 }
@@ -158,6 +167,11 @@ func TestStartStopRestart(t *testing.T) {
 		"stop manual":                    {all(strategy(manual), queued), "stop", `{}`, 202, "Manual Stop(vmi) 30s", ""},
 		"stop manual, off":               {all(strategy(manual), off), "stop", `{}`, 409, "Manual", "not running"},
 		"stop rerun, ended":              {all(strategy(rerun), phase(failed)), "stop", `{}`, 409, "RerunOnFailure", "not running"},
+		"stop deleted":                   {deleted, "stop", `{}`, 202, "Always 30s", ""},
+		"stop deleted at once":           {deleted, "stop", `{"gracePeriod":1}`, 202, "Always 1s", ""},
+		"stop deleted manual at once":    {all(strategy(manual), deleted), "stop", `{"gracePeriod":1}`, 202, "Manual 1s", ""},
+		"stop deleted halted, longer":    {all(strategy(halted), deleted), "stop", `{"gracePeriod":30}`, 202, "Halted 30s", ""},
+		"stop deleted, off":              {all(deleted, off), "stop", `{"gracePeriod":0}`, 409, "Always", "not running"},
 		"restart always":                 {nil, "restart", `{}`, 202, "Always Stop(vmi) Start 30s", ""},
 		"restart at once":                {nil, "restart", `{"gracePeriodSeconds":0}`, 202, "Always Stop(vmi) Start 1s", ""},
 		"restart soon":                   {nil, "restart", `{"gracePeriodSeconds":5}`, 400, "Always 30s", "the only value is 0"},

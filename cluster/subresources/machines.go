@@ -109,6 +109,9 @@ func startChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineIn
 func stopChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, grace *int64) (change, error) {
 	strategy := strategyOf(vm)
 	off := vmi == nil || ended(vmi)
+	if !vm.DeletionTimestamp.IsZero() {
+		return stopDeleted(vm, vmi, grace)
+	}
 	switch strategy {
 	case kubevirtv1.RunStrategyHibernate:
 		if off {
@@ -133,6 +136,18 @@ func stopChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineIns
 		return change{spec: strategyFields(vm, false), grace: grace}, nil
 	}
 	return change{}, conflict(vm.Name, "%v does not support manual stop requests", strategy)
+}
+
+// stopDeleted says what stops a VM that is being deleted, and so stops anyhow, whatever its run strategy:
+// its guest may get less time.
+func stopDeleted(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, grace *int64) (change, error) {
+	switch {
+	case vmi == nil || ended(vmi):
+		return change{}, notRunning(vm)
+	case grace == nil || !shorter(*grace, vmi.Spec.TerminationGracePeriodSeconds):
+		return change{}, nil
+	}
+	return change{grace: grace}, nil
 }
 
 // restartChange says what ends a VM's instance and starts the next one.

@@ -43,6 +43,31 @@ func (v *installed) testDeletion(t *testing.T) {
 	v.remove(t, machine(t, "replaced", "", idle), lasting)
 }
 
+// testHurriedDeletion: a VM whose guest doesn't shut down, and has an hour for it, is gone soon after its
+// deletion once somebody stops it by force (virtctl stop NAME --force --grace-period=0), whatever its run strategy.
+func (v *installed) testHurriedDeletion(t *testing.T) {
+	admin := v.visitor(t, "")
+	names := map[string]kubevirtv1.RunStrategy{
+		"hurried-always": kubevirtv1.RunStrategyAlways, "hurried-once": kubevirtv1.RunStrategyOnce, "hurried-rerun": kubevirtv1.RunStrategyRerunOnFailure,
+	}
+	for name, strategy := range names {
+		vm := machine(t, name, strategy, stubborn)
+		vm.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(3600))
+		v.create(t, vm)
+	}
+	for name := range names {
+		v.printed(t, name, kubevirtv1.StatusRunning)
+		v.kubectl(t, "delete", "vm", name, "-n", guests, "--wait=false")
+	}
+	for name := range names {
+		v.printed(t, name, kubevirtv1.StatusTerminating)
+		admin.put(t, fmt.Sprintf("/apis/subresources.kubevirt.io/v1/namespaces/%s/virtualmachines/%s/stop", guests, name), `{"gracePeriod":0}`, 202, "")
+	}
+	for name := range names {
+		v.noMachine(t, name)
+	}
+}
+
 // testNamespace: a namespace goes with the VM that runs in it.
 func (v *installed) testNamespace(t *testing.T) {
 	ns := &corev1.Namespace{}

@@ -69,7 +69,7 @@ func (v *installed) all(t *testing.T) {
 		"columns": v.testColumns, "strategies": v.testStrategies, "failure": v.testFailure, "running": v.testRunning,
 		"requests": v.testRequests, "grace": v.testGrace, "paused": v.testPaused, "crash loop": v.testCrashLoop, "missing": v.testMissing,
 		"restart required": v.testRestartRequired, "admission": v.testAdmission, "eviction": v.testEviction,
-		"deletion": v.testDeletion, "namespace": v.testNamespace,
+		"deletion": v.testDeletion, "hurried deletion": v.testHurriedDeletion, "namespace": v.testNamespace,
 	})
 	v.part(t, "nothing left", v.nothingLeft)
 	v.part(t, "network", v.testNetwork)
@@ -79,6 +79,7 @@ func (v *installed) all(t *testing.T) {
 	v.part(t, "imported Debian", v.testImportedDebian)
 	v.part(t, "hibernate", v.testHibernate)
 	v.part(t, faultsPart, v.testHibernateFaults)
+	v.part(t, suspendPart, v.testSuspendToDisk)
 	v.part(t, "volumes", v.testVolumes)
 	v.part(t, "multus", v.testMultus)
 	v.part(t, "guest", v.testGuest)
@@ -101,7 +102,7 @@ func (v *installed) all(t *testing.T) {
 
 // rare are parts that the short form has where they are named.
 func (v *installed) rare() map[string]func(*testing.T) {
-	return map[string]func(*testing.T){faultsPart: v.testHibernateFaults, lostSightPart: v.testLostSight, deadNodePart: v.testDeadNode}
+	return map[string]func(*testing.T){faultsPart: v.testHibernateFaults, lostSightPart: v.testLostSight, deadNodePart: v.testDeadNode, suspendPart: v.testSuspendToDisk}
 }
 
 // short are the parts of every day: the others take a quarter of an hour.

@@ -4,7 +4,9 @@
 // counts on the console ("count N UNIXTIME"), answers commands typed there (see
 // help), speaks the QEMU guest agent's protocol, and powers off when the ACPI
 // power button is pressed. With root=DEVICE on the kernel's command line it
-// loads the modules, mounts that device and hands over to the init there.
+// loads the modules, mounts that device (with ro read-only) and hands over to the
+// init there. With resume=DEVICE a kernel that has suspended itself to that swap
+// goes on before.
 //
 // Kernel command line: vmlet.interval=DURATION between two counts, 200ms
 // unless told. vmlet.witness=DEVICE has it count on that disk, too (see
@@ -49,8 +51,14 @@ func main() {
 	loadModules(out, "/modules")
 
 	options := kernelOptions()
+	if device := options["resume"]; device != "" {
+		if err := resume(device); err != nil {
+			out.printf("error: resume=%s: %v", device, err)
+		}
+	}
 	if device := options["root"]; device != "" {
-		err := handOver(device, options["rootfstype"], options["init"])
+		_, readOnly := options["ro"]
+		err := handOver(device, options["rootfstype"], options["init"], readOnly)
 		out.printf("error: handing over to root=%s: %v", device, err)
 		powerOff(out)
 	}

@@ -11,7 +11,7 @@ import (
 
 // handOver mounts a device as the root filesystem and becomes the init there.
 // It returns only if that fails.
-func handOver(device, kind, init string) error {
+func handOver(device, kind, init string, readOnly bool) error {
 	if kind == "" {
 		kind = "ext4"
 	}
@@ -24,7 +24,11 @@ func handOver(device, kind, init string) error {
 	if err := os.MkdirAll("/root", 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount(device, "/root", kind, 0, ""); err != nil {
+	var flags uintptr
+	if readOnly {
+		flags = unix.MS_RDONLY
+	}
+	if err := unix.Mount(device, "/root", kind, flags, ""); err != nil {
 		return fmt.Errorf("mounting %s as %s: %w", device, kind, err)
 	}
 	for _, path := range []string{"/dev", "/proc", "/sys"} {
@@ -43,6 +47,19 @@ func handOver(device, kind, init string) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", init, unix.Exec(init, []string{init}, os.Environ()))
+}
+
+// resume has the kernel that has suspended itself to a device go on in this one's place. It
+// returns if there is none.
+func resume(device string) error {
+	if err := waitFor(device, 10*time.Second); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	return os.WriteFile("/sys/power/resume", fmt.Appendf(nil, "%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), 0)
 }
 
 // waitFor waits for a device that its driver has found, but not yet announced.
