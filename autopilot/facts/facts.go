@@ -166,6 +166,7 @@ func detectors() map[string]func(labels map[string]string, has func(prefix strin
 			return value == "true" && strings.HasPrefix(key, nfd+"usb-") && strings.HasSuffix(key, "present")
 		}),
 		"vfioCapable": func(labels map[string]string, has func(string) bool) bool {
+			// Node Feature Discovery has no such label any more: a rule of the administrator's may write it.
 			return labels[nfd+"iommu-enabled"] == "true" || has(contract.ResourceIOMMUFD)
 		},
 		"numaNodesPresent": func(labels map[string]string, _ func(string) bool) bool {
