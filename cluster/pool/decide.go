@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +81,7 @@ const (
 	reasonHealing           = "Autohealing"
 	reasonPreservedReleased = "PreservedStateDeleted"
 	reasonDetached          = "Detached"
+	reasonAttached          = "Attached"
 )
 
 func normal(reason, format string, args ...any) event {
@@ -120,6 +122,8 @@ func decide(o observed) decision {
 	release(o, &d)
 	healed, now := o.pool.Status.Healed, o
 	if !o.pool.Spec.Paused {
+		take(o, &d)
+		o = o.without(d.actions)
 		returnClaims(o, &d)
 		healed = heal(o, &d)
 		o = o.without(d.actions)
@@ -188,6 +192,17 @@ func release(o observed, d *decision) {
 		}
 		delete(to.Annotations, contract.AnnotationPoolPreservedSince)
 		d.do(changeMember{member{vm: vm}, to, normal(reasonDetached, "VM %s was detached from the pool: nothing else of it was changed", vm.Name)})
+	}
+}
+
+// take labels VMs that were given to the pool: they are counted by the label.
+func take(o observed, d *decision) {
+	for _, m := range o.serving() {
+		if m.vm.Labels[contract.LabelPool] != string(o.pool.UID) {
+			to := m.vm.DeepCopy()
+			to.Labels = with(to.Labels, map[string]string{contract.LabelPool: string(o.pool.UID), contract.LabelPoolIndex: strconv.Itoa(int(m.index))})
+			d.do(changeMember{m, to, normal(reasonAttached, "VM %s was attached to the pool", m.vm.Name)})
+		}
 	}
 }
 

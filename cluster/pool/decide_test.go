@@ -227,6 +227,7 @@ func TestDecide(t *testing.T) {
 
 		"no healing":                {"{replicas: 1}", vms{crashing(9)}, nil, "", ""},
 		"healing":                   {"{replicas: 4, autohealing: {}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
+		"attached":                  {"{replicas: 2, updateStrategy: {unmanaged: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { up(vm); vm.Labels = map[string]string{"app": "web"} }}, nil, "", "change web-1"},
 		"healing keeps no disks":    {"{replicas: 4, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: Offline}}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
 		"not often, but for long":   {"{replicas: 2, autohealing: {startupFailureThreshold: 5, minFailingToStartDuration: 1m}}", vms{crashing(4), up}, nil, "", "delete web-0"},
 		"not often enough":          {"{replicas: 2, autohealing: {startupFailureThreshold: 5}}", vms{crashing(4), up}, nil, "", ""},
@@ -243,7 +244,17 @@ func TestDecide(t *testing.T) {
 			if c.taken != "" {
 				o.taken[c.taken] = true
 			}
-			got := words(decide(o))
+			d := decide(o)
+			got := words(d)
+			if s := statusOf(d); s != nil { // what is written once is not written again
+				o := o
+				o.pool = o.pool.DeepCopy()
+				o.pool.Status = *s
+				o.now = o.now.Add(2 * time.Second)
+				if again := statusOf(decide(o)); again != nil && !strings.Contains(got, "delete ") {
+					t.Errorf("the status is written again: %+v, was %+v", again, s)
+				}
+			}
 			if n, what, few := strings.Cut(c.want, " "); few && len(n) == 1 && n >= "0" && n <= "9" {
 				verb := strings.TrimSuffix(what, "s") + " "
 				if all := strings.Split(got, ", "); fmt.Sprint(len(all)) != n || slices.ContainsFunc(all, func(s string) bool { return !strings.HasPrefix(s, verb) }) {

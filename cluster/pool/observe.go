@@ -45,7 +45,8 @@ func (r *Reconciler) observe(ctx context.Context, name types.NamespacedName) (ob
 	return o, err
 }
 
-// machines reads the VMs of the pool's namespace, and where its members run.
+// machines reads the VMs of the pool's namespace, and where its members run. A VM that names the pool as its
+// owner and has no index in its name is no member: the template makes disks by the index.
 func (r *Reconciler) machines(ctx context.Context, o *observed) error {
 	var all kubevirtv1.VirtualMachineList
 	if err := r.Client.List(ctx, &all, client.InNamespace(o.pool.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -54,28 +55,19 @@ func (r *Reconciler) machines(ctx context.Context, o *observed) error {
 	o.taken = make(map[string]bool)
 	for i := range all.Items {
 		vm := &all.Items[i]
-		if metav1.IsControlledBy(vm, o.pool) {
-			o.members = append(o.members, member{vm: vm, index: o.index(vm)})
+		if index, is := indexOf(o.pool.Name, vm.Name); is && metav1.IsControlledBy(vm, o.pool) {
+			o.members = append(o.members, member{vm: vm, index: index})
 			continue
 		}
 		if strings.HasPrefix(vm.Name, o.pool.Name+"-") {
 			o.taken[vm.Name] = true
 		}
-		if vm.Labels[contract.LabelPool] == string(o.pool.UID) && vm.DeletionTimestamp == nil {
+		if vm.Labels[contract.LabelPool] == string(o.pool.UID) && vm.DeletionTimestamp == nil && !metav1.IsControlledBy(vm, o.pool) {
 			o.detached = append(o.detached, vm)
 		}
 	}
 	slices.SortFunc(o.members, func(a, b member) int { return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.vm.Name, b.vm.Name)) })
 	return r.places(ctx, o)
-}
-
-// index is a member's; one that was attached and whose name has none is behind all others.
-func (o observed) index(vm *kubevirtv1.VirtualMachine) int32 {
-	if index, is := indexOf(o.pool.Name, vm.Name); is {
-		return index
-	}
-	const last = 1<<31 - 1
-	return last
 }
 
 // places finds the nodes that members run on.

@@ -57,9 +57,11 @@ func summary(o observed, newest revision, healed []poolv1.HealedMember, d *decis
 		if ready && updated {
 			to.AvailableReplicas++
 		}
-		if !current {
+		switch {
+		case o.spared(m):
+		case !current:
 			outdated++
-		} else if m.restartRequired() {
+		case m.restartRequired():
 			restarts++
 		}
 	}
@@ -77,6 +79,12 @@ func summary(o observed, newest revision, healed []poolv1.HealedMember, d *decis
 	return to
 }
 
+// spared: the update strategy's selectors leave the member alone.
+func (o observed) spared(m member) bool {
+	_, _, by := o.updateBy()
+	return by != nil && !chosen(m, by.Selectors)
+}
+
 // conditions says how an update goes, and what fails.
 func (o observed) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, restarts int, d *decision) {
 	was := o.pool.Status
@@ -88,16 +96,17 @@ func (o observed) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, rest
 	}
 	set := func(kind, reason, message string) { condition(kind, metav1.ConditionTrue, reason, message) }
 	unset := func(kind string) { meta.RemoveStatusCondition(&to.Conditions, kind) }
+	wasPaused := meta.IsStatusConditionTrue(was.Conditions, poolv1.ConditionReplicaPaused)
 	proactive, opportunistic, _ := o.updateBy()
 	due := 0
 	for _, m := range o.serving() {
-		if m.due() {
+		if m.due() && !o.spared(m) {
 			due++
 		}
 	}
 	complete := outdated == 0 && restarts == 0 && int(to.AvailableReplicas) >= due && len(o.serving()) >= o.wanted()
 	if was.UpdateRevision != to.UpdateRevision || was.UpdatedReplicas < to.UpdatedReplicas || was.AvailableReplicas < to.AvailableReplicas ||
-		was.Replicas != to.Replicas || to.LastProgressTime == nil || o.pool.Spec.Paused {
+		was.Replicas != to.Replicas || to.LastProgressTime == nil || wasPaused && !o.pool.Spec.Paused {
 		to.LastProgressTime = new(metav1.NewTime(o.now).Rfc3339Copy())
 	}
 	deadline := defaultDeadline
@@ -135,7 +144,7 @@ func (o observed) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, rest
 	} else {
 		unset(poolv1.ConditionReplicaPaused)
 	}
-	if wasPaused := meta.IsStatusConditionTrue(was.Conditions, poolv1.ConditionReplicaPaused); wasPaused != o.pool.Spec.Paused {
+	if wasPaused != o.pool.Spec.Paused {
 		if wasPaused {
 			d.events = append(d.events, normal(reasonSuccessfulResume, "The pool goes on"))
 		} else {

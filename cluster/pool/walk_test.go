@@ -338,6 +338,9 @@ func (w *world) settle() {
 		}
 	}
 	w.observe()
+	if d := decide(w.o); len(d.actions) > 0 {
+		w.t.Errorf("at rest there is something to do: %+v", d.actions)
+	}
 	s := w.o.pool.Status
 	if n := int32(w.o.wanted()); s.Replicas != n || s.AvailableReplicas != n || s.UpdatedReplicas != n {
 		w.t.Errorf("at rest with %d of %d members, %d updated, %d available", s.Replicas, n, s.UpdatedReplicas, s.AvailableReplicas)
