@@ -210,9 +210,10 @@ func TestDecide(t *testing.T) {
 		"of an older template":    {"replicas: 1", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", "keep web-1"},
 		"older, not restarted":    {"{replicas: 1, updateStrategy: {opportunistic: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", ""},
 
-		"kept too long":    {"{replicas: 1, preservation: {ttl: 30m}}", vms{up, asleep}, []claim{kept(7, time.Minute), kept(8, time.Hour)}, "", "delete web-1, drop root-8"},
-		"too much is kept": {"{replicas: 1, preservation: {maxPreserved: 1}}", vms{up}, []claim{kept(7, time.Hour), kept(8, time.Minute)}, "", "drop root-7"},
-		"kept for good":    {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
+		"kept too long":         {"{replicas: 1, preservation: {ttl: 30m}}", vms{up, asleep}, []claim{kept(7, time.Minute), kept(8, time.Hour)}, "", "delete web-1, drop root-8"},
+		"too much is kept":      {"{replicas: 1, preservation: {maxPreserved: 1}}", vms{up}, []claim{kept(7, time.Hour), kept(8, time.Minute)}, "", "drop root-7"},
+		"returned, not dropped": {"{replicas: 1, preservation: {maxPreserved: 0}}", vms{old}, []claim{kept(0, time.Hour)}, "", "return root-0, change web-0"},
+		"kept for good":         {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
 
 		"update a quarter":           {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
 		"update one at least":        {"replicas: 2", vms{old, old}, nil, "", "1 changes"},

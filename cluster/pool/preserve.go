@@ -48,7 +48,7 @@ func preserve(o observed, newest revision, d *decision) {
 	}
 	own := o.pool.Spec.Preservation == nil || o.pool.Spec.Preservation.OnPoolDeletion != poolv1.RetainPreserved
 	for _, c := range o.claims {
-		if c.owned != own && !o.returned(c) {
+		if c.owned != own && !o.returned(c) && !d.returns(c) {
 			d.do(ownClaim{c, own})
 		}
 	}
@@ -57,7 +57,15 @@ func preserve(o observed, newest revision, d *decision) {
 
 // returned: a member has its index, and gets it.
 func (o observed) returned(c claim) bool {
-	return slices.ContainsFunc(o.members, func(m member) bool { return m.index == c.index && !m.preserved() })
+	return slices.ContainsFunc(o.members, func(m member) bool { return m.index == c.index && !m.preserved() && !m.leaving() })
+}
+
+// returns: a member gets it by this decision.
+func (d *decision) returns(c claim) bool {
+	return slices.ContainsFunc(d.actions, func(a action) bool {
+		r, is := a.(returnClaim)
+		return is && r.claim == c
+	})
 }
 
 // sleep looks after a member that hibernates. One whose memory can't be kept is kept by its disks.
@@ -139,6 +147,7 @@ func drop(o observed, d *decision) {
 			limit = int(*p.MaxPreserved)
 		}
 	}
+	o.claims = slices.DeleteFunc(slices.Clone(o.claims), d.returns)
 	all := o.preserved()
 	slices.SortFunc(all, func(a, b kept) int { return a.Since.Compare(b.Since.Time) })
 	for i, k := range all {
