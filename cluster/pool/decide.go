@@ -411,10 +411,7 @@ func update(o observed, newest revision, d *decision) {
 			}
 			d.do(changeMember{m, to, normal(reasonSuccessfulUpdate, "Changed VM %s to revision %s", m.vm.Name, newest.name)})
 		case proactive && !m.unseen() && m.restartable():
-			if m.ready() && o.down() >= o.mayBeUnavailable() {
-				continue
-			}
-			// It has been counted since its VM was changed, but where many were changed before the strategy
+			// It has been counted since its VM was changed. But many may have been changed before the strategy
 			// became proactive.
 			if m.ready() && restarts(d) >= o.mayBeUnavailable()-o.down() {
 				continue

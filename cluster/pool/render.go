@@ -48,6 +48,7 @@ func (o observed) render(r revision, index int32) rendered {
 	// Autoscalers and disruption budgets count pods by the pool's UID.
 	spec.Template.Labels = with(spec.Template.Labels, own)
 	own[contract.LabelPoolRevision] = r.name
+	delete(template.Labels, contract.LabelPoolPreserved) // the pool's alone
 	return rendered{Labels: with(template.Labels, own), Annotations: template.Annotations, Spec: *spec}
 }
 

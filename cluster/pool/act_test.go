@@ -1,0 +1,243 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// served is an API server with a pool of two VMs, each with a disk that was made for it.
+type served struct {
+	client.WithWatch
+	r      *Reconciler
+	events *events.FakeRecorder
+	// fails is asked before each write: verb, kind and name.
+	fails func(what string) error
+}
+
+func serve(t *testing.T, spec string) *served {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme), poolv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	s := &served{events: events.NewFakeRecorder(1000), fails: func(string) error { return nil }}
+	o := now(t, spec, up, up)
+	objects := []client.Object{o.pool}
+	revision, err := o.revisions[0].object(o.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects = append(objects, revision)
+	for _, m := range o.members {
+		m.vm.ResourceVersion = ""
+		claim := &corev1.PersistentVolumeClaim{}
+		claim.Namespace, claim.Name, claim.UID = "space", m.vm.Spec.DataVolumeTemplates[0].Name, types.UID("claim-"+m.vm.Name)
+		claim.OwnerReferences = []metav1.OwnerReference{ownerVM(m.vm)}
+		objects = append(objects, m.vm, claim)
+	}
+	ask := func(verb string, o client.Object) error { return s.fails(verb + " " + kindOf(o) + " " + o.GetName()) }
+	s.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&poolv1.VirtualMachinePool{}, &kubevirtv1.VirtualMachine{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if err := ask("create", o); err != nil {
+					return err
+				}
+				return c.Create(ctx, o, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if err := ask("patch", o); err != nil {
+					return err
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
+		}).Build()
+	s.r = &Reconciler{Client: s, Live: s, Events: s.events, Now: func() time.Time { return start }}
+	return s
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return "claim"
+	case *kubevirtv1.VirtualMachine:
+		return "vm"
+	}
+	return "object"
+}
+
+func (s *served) reconcile(t *testing.T) error {
+	t.Helper()
+	_, err := s.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "space", Name: "web"}})
+	return err
+}
+
+func (s *served) vms(t *testing.T) (names []string) {
+	t.Helper()
+	var all kubevirtv1.VirtualMachineList
+	if err := s.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, vm := range all.Items {
+		names = append(names, vm.Name)
+	}
+	return names
+}
+
+func (s *served) claim(t *testing.T, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	c := &corev1.PersistentVolumeClaim{}
+	if err := s.Get(t.Context(), types.NamespacedName{Namespace: "space", Name: name}, c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (s *served) pool(t *testing.T) *poolv1.VirtualMachinePool {
+	t.Helper()
+	p := &poolv1.VirtualMachinePool{}
+	if err := s.Get(t.Context(), types.NamespacedName{Namespace: "space", Name: "web"}, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const scaledIn = "{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Offline, selectionPolicy: {sortPolicy: DescendingOrder}}}}"
+
+// TestKeptBeforeDeleted: a VM whose disks are to be kept is deleted when they are the pool's, and not before.
+func TestKeptBeforeDeleted(t *testing.T) {
+	s := serve(t, scaledIn)
+	s.fails = func(what string) error {
+		if what == "patch claim root-1" {
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "root-1", errors.New("not today"))
+		}
+		return nil
+	}
+	if err := s.reconcile(t); err == nil || !strings.Contains(err.Error(), "not today") {
+		t.Errorf("got %v, want that the disk can't be kept", err)
+	}
+	if got := s.vms(t); !slices.Equal(got, []string{"web-0", "web-1"}) {
+		t.Fatalf("there are the VMs %v: one went without its disk", got)
+	}
+	failure := ""
+	for _, c := range s.pool(t).Status.Conditions {
+		if c.Type == poolv1.ConditionReplicaFailure {
+			failure = c.Message
+		}
+	}
+	if !strings.Contains(failure, "keep the disks of VM web-1") || !strings.Contains(failure, "not today") {
+		t.Errorf("condition ReplicaFailure says %q", failure)
+	}
+
+	s.fails = func(string) error { return nil }
+	if err := s.reconcile(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.vms(t); !slices.Equal(got, []string{"web-0"}) {
+		t.Errorf("there are the VMs %v", got)
+	}
+	kept, other := s.claim(t, "root-1"), s.claim(t, "root-0")
+	if !metav1.IsControlledBy(kept, s.pool(t)) || len(kept.OwnerReferences) != 1 || kept.Labels[contract.LabelPoolIndex] != "1" || kept.Labels[contract.LabelPoolPreserved] != "Offline" {
+		t.Errorf("the disk is kept as %+v", kept.ObjectMeta)
+	}
+	if other.Labels[contract.LabelPool] != "" || other.OwnerReferences[0].Kind != "VirtualMachine" {
+		t.Errorf("the other VM's disk was changed: %+v", other.ObjectMeta)
+	}
+}
+
+// TestRetained: disks that are to outlive the pool belong to nobody.
+func TestRetained(t *testing.T) {
+	s := serve(t, strings.Replace(scaledIn, "replicas: 1", "replicas: 1, preservation: {onPoolDeletion: Retain}", 1))
+	if err := s.reconcile(t); err != nil {
+		t.Fatal(err)
+	}
+	if kept := s.claim(t, "root-1"); len(kept.OwnerReferences) != 0 || kept.Labels[contract.LabelPool] != "pool-uid" {
+		t.Errorf("the disk is kept as %+v", kept.ObjectMeta)
+	}
+}
+
+// TestStaleView: no VM is removed on the word of a cache, if by now there are not too many, or as many are wanted.
+func TestStaleView(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, s *served){
+		"a VM is gone": func(t *testing.T, s *served) {
+			vm := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "web-0"}}
+			if err := s.WithWatch.Delete(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"more are wanted": func(t *testing.T, s *served) {
+			p := s.pool(t)
+			p.Spec.Replicas, p.Generation = new(int32(2)), 2
+			if err := s.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		s := serve(t, scaledIn)
+		o, err := s.r.observe(t.Context(), types.NamespacedName{Namespace: "space", Name: "web"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(t, s)
+		before := s.vms(t)
+		var all []action
+		for _, a := range decide(o).actions {
+			if _, status := a.(writeStatus); !status {
+				all = append(all, a)
+			}
+		}
+		if err := s.r.carryOut(t.Context(), o, all); !errors.Is(err, errChanged) {
+			t.Errorf("%s: got %v, want that objects have changed", name, err)
+		}
+		if got := s.vms(t); !slices.Equal(got, before) {
+			t.Errorf("%s: of the VMs %v there are %v", name, before, got)
+		}
+	}
+}
+
+// TestFirstFailureStops: after a VM that can't be made no other one is tried.
+func TestFirstFailureStops(t *testing.T) {
+	s := serve(t, "replicas: 9")
+	tried := 0
+	s.fails = func(what string) error {
+		if strings.HasPrefix(what, "create vm") {
+			tried++
+			return apierrors.NewForbidden(corev1.Resource("virtualmachines"), "web", errors.New("exceeded quota"))
+		}
+		return nil
+	}
+	if err := s.reconcile(t); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("got %v", err)
+	}
+	if tried != 1 {
+		t.Errorf("%d were tried", tried)
+	}
+	var said []string
+	for len(s.events.Events) > 0 {
+		said = append(said, <-s.events.Events)
+	}
+	if !slices.ContainsFunc(said, func(e string) bool {
+		return strings.Contains(e, "FailedCreate") && strings.Contains(e, "exceeded quota")
+	}) {
+		t.Errorf("events are %q", said)
+	}
+}
