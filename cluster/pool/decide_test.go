@@ -210,10 +210,14 @@ func TestDecide(t *testing.T) {
 		"of an older template":    {"replicas: 1", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", "keep web-1"},
 		"older, not restarted":    {"{replicas: 1, updateStrategy: {opportunistic: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", ""},
 
-		"kept too long":         {"{replicas: 1, preservation: {ttl: 30m}}", vms{up, asleep}, []claim{kept(7, time.Minute), kept(8, time.Hour)}, "", "delete web-1, drop root-8"},
-		"too much is kept":      {"{replicas: 1, preservation: {maxPreserved: 1}}", vms{up}, []claim{kept(7, time.Hour), kept(8, time.Minute)}, "", "drop root-7"},
-		"returned, not dropped": {"{replicas: 1, preservation: {maxPreserved: 0}}", vms{old}, []claim{kept(0, time.Hour)}, "", "return root-0, change web-0"},
-		"kept for good":         {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
+		"kept too long":          {"{replicas: 1, preservation: {ttl: 30m}}", vms{up, asleep}, []claim{kept(7, time.Minute), kept(8, time.Hour)}, "", "delete web-1, drop root-8"},
+		"too much is kept":       {"{replicas: 1, preservation: {maxPreserved: 1}}", vms{up}, []claim{kept(7, time.Hour), kept(8, time.Minute)}, "", "drop root-7"},
+		"returned, not dropped":  {"{replicas: 1, preservation: {maxPreserved: 0}}", vms{old}, []claim{kept(0, time.Hour)}, "", "return root-0, change web-0"},
+		"kept anew":              {"{replicas: 1, preservation: {ttl: 30m}, scaleInStrategy: {proactive: {statePreservation: Offline}}}", vms{up, up}, []claim{kept(0, time.Hour)}, "", "return root-0, keep web-0"},
+		"returned, not disowned": {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(0, 0)}, "", "return root-0"},
+		"not begun to save":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { asleep(vm); vm.Generation, vm.Status.HibernationStatus = 2, nil }}, nil, "", ""},
+		"a save fails once":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { unsaved(vm); vm.Status.HibernationStatus.Failures = 1 }}, nil, "", ""},
+		"kept for good":          {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
 
 		"update a quarter":           {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
 		"update one at least":        {"replicas: 2", vms{old, old}, nil, "", "1 changes"},
@@ -226,13 +230,17 @@ func TestDecide(t *testing.T) {
 		"unmanaged update":           {"{replicas: 2, updateStrategy: {unmanaged: {}}}", vms{old, stale}, nil, "", ""},
 		"update of those that match": {"{replicas: 2, updateStrategy: {proactive: {selectionPolicy: {selectors: {labelSelector: {matchLabels: {a: b}}}}}}}", vms{old, old}, nil, "", ""},
 
-		"no healing":                {"{replicas: 1}", vms{crashing(9)}, nil, "", ""},
-		"healing":                   {"{replicas: 4, autohealing: {}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
-		"attached":                  {"{replicas: 2, updateStrategy: {unmanaged: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { up(vm); vm.Labels = map[string]string{"app": "web"} }}, nil, "", "change web-1"},
-		"healing keeps no disks":    {"{replicas: 4, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: Offline}}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
-		"not often, but for long":   {"{replicas: 2, autohealing: {startupFailureThreshold: 5, minFailingToStartDuration: 1m}}", vms{crashing(4), up}, nil, "", "delete web-0"},
-		"not often enough":          {"{replicas: 2, autohealing: {startupFailureThreshold: 5}}", vms{crashing(4), up}, nil, "", ""},
-		"most fail":                 {"{replicas: 8, maxUnavailable: 4, autohealing: {}}", vms{crashing(3), crashing(3), crashing(3), crashing(3), crashing(3), up, up, up}, nil, "", "1 deletes"},
+		"no healing":              {"{replicas: 1}", vms{crashing(9)}, nil, "", ""},
+		"healing":                 {"{replicas: 4, autohealing: {}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
+		"attached":                {"{replicas: 2, updateStrategy: {unmanaged: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { up(vm); vm.Labels = map[string]string{"app": "web"} }}, nil, "", "change web-1"},
+		"healing keeps no disks":  {"{replicas: 4, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: Offline}}}", vms{crashing(3), up, up, up}, nil, "", "delete web-0"},
+		"not often, but for long": {"{replicas: 2, autohealing: {startupFailureThreshold: 5, minFailingToStartDuration: 1m}}", vms{crashing(4), up}, nil, "", "delete web-0"},
+		"not often enough":        {"{replicas: 2, autohealing: {startupFailureThreshold: 5}}", vms{crashing(4), up}, nil, "", ""},
+		"most fail":               {"{replicas: 8, maxUnavailable: 4, autohealing: {}}", vms{crashing(3), crashing(3), crashing(3), crashing(3), crashing(3), up, up, up}, nil, "", "1 deletes"},
+		"no capacity, again": {"{replicas: 1, autohealing: {}}", vms{func(vm *kubevirtv1.VirtualMachine) {
+			crashing(9)(vm)
+			vm.Status.PrintableStatus = kubevirtv1.StatusErrorUnschedulable
+		}}, nil, "", ""},
 		"no capacity":               {"{replicas: 1, autohealing: {}}", vms{stuck(kubevirtv1.StatusErrorUnschedulable)}, nil, "", ""},
 		"no image":                  {"{replicas: 1, autohealing: {}}", vms{stuck(kubevirtv1.StatusImagePullBackOff)}, nil, "", ""},
 		"no claim":                  {"{replicas: 1, autohealing: {}}", vms{stuck(kubevirtv1.StatusErrorPVCNotFound)}, nil, "", ""},
@@ -289,6 +297,13 @@ func TestHealingPauses(t *testing.T) {
 			t.Errorf("%d: counted as %+v", times, got)
 		}
 	}
+	o.pool.Status.Healed = []poolv1.HealedMember{{Index: 1, Count: 1, Last: metav1.NewTime(o.now)}}
+	o.members[1].vm.Status = kubevirtv1.VirtualMachineStatus{}
+	down(o.members[1].vm)
+	if got := words(decide(o)); got != "" {
+		t.Errorf("%q, while another one that was replaced is not ready yet", got)
+	}
+	o.pool.Status.Healed[0].Index = 0
 	o.members[0].vm.Status = kubevirtv1.VirtualMachineStatus{}
 	up(o.members[0].vm)
 	if s := statusOf(decide(o)); s == nil || len(s.Healed) != 0 {
@@ -498,6 +513,20 @@ func TestUnavailable(t *testing.T) {
 		}
 		if got := o.mayBeUnavailable(); got != want {
 			t.Errorf("%q of 8: %d, want %d", limit, got, want)
+		}
+	}
+}
+
+// TestBurst: no more members are made, removed or changed in one go than may be.
+func TestBurst(t *testing.T) {
+	for want, o := range map[string]observed{
+		"create web-0, create web-1": now(t, "replicas: 5"),
+		"delete web-0, delete web-1": now(t, "{replicas: 1, scaleInStrategy: {proactive: {selectionPolicy: {sortPolicy: AscendingOrder}}}}", up, up, up, up),
+		"change web-0, change web-1": now(t, "{replicas: 4, maxUnavailable: 4, updateStrategy: {proactive: {selectionPolicy: {sortPolicy: AscendingOrder}}}}", old, old, old, old),
+	} {
+		o.burst = 2
+		if got := words(decide(o)); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
