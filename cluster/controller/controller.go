@@ -181,7 +181,7 @@ func assemble(ctx context.Context, m manager.Manager, o Options, keeper *certifi
 			Client: m.GetClient(), Authority: authority, Programs: programs(o), Log: o.Log,
 		}).SetupWithManager(m),
 		setUpVMs(ctx, m, o, agents, cdi),
-		countHibernations(ctx, m, closed(m.Elected())),
+		count(ctx, m, closed(m.Elected())),
 		ctrlmetrics.Registry.Register(&metrics.Collector{
 			Certificate: keeper.NotAfter, Leads: closed(m.Elected()), Objects: m.GetCache(), Streams: agents.Streams,
 		}),

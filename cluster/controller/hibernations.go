@@ -14,6 +14,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -40,25 +41,46 @@ func needed(ctx context.Context, from client.Reader) func(claimwatch.Use) bool {
 	}
 }
 
-// countHibernations registers the metrics of hibernations, which follow changes of VirtualMachines.
-func countHibernations(ctx context.Context, m manager.Manager, leads func() bool) error {
-	counted := metrics.NewHibernations(leads, time.Now)
+// count registers the metrics of hibernations and of pools, which follow changes of VirtualMachines.
+func count(ctx context.Context, m manager.Manager, leads func() bool) error {
+	counted, pools := metrics.NewHibernations(leads, time.Now), metrics.NewPools(leads)
+	changed := func(before, after *kubevirtv1.VirtualMachine) {
+		counted.Changed(before, after)
+		pools.Changed(before, after)
+	}
 	vms, err := m.GetCache().GetInformer(ctx, &kubevirtv1.VirtualMachine{})
 	if err != nil {
 		return err
 	}
 	_, err = vms.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
-			counted.Changed(before.(*kubevirtv1.VirtualMachine), after.(*kubevirtv1.VirtualMachine))
+			changed(before.(*kubevirtv1.VirtualMachine), after.(*kubevirtv1.VirtualMachine))
 		},
 		DeleteFunc: func(gone any) {
-			if last, is := gone.(toolscache.DeletedFinalStateUnknown); is {
-				gone = last.Obj
-			}
-			if vm, is := gone.(*kubevirtv1.VirtualMachine); is {
-				counted.Changed(vm, nil)
+			if vm, is := last(gone).(*kubevirtv1.VirtualMachine); is {
+				changed(vm, nil)
 			}
 		},
 	})
-	return errors.Join(err, ctrlmetrics.Registry.Register(counted))
+	if err != nil {
+		return err
+	}
+	all, err := m.GetCache().GetInformer(ctx, &poolv1.VirtualMachinePool{})
+	if err != nil {
+		return err
+	}
+	_, err = all.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(gone any) {
+		if pool, is := last(gone).(*poolv1.VirtualMachinePool); is {
+			pools.Gone(pool.Namespace, pool.Name)
+		}
+	}})
+	return errors.Join(err, ctrlmetrics.Registry.Register(counted), ctrlmetrics.Registry.Register(pools))
+}
+
+// last is an object that is gone, as it is known to have been last.
+func last(gone any) any {
+	if unseen, is := gone.(toolscache.DeletedFinalStateUnknown); is {
+		return unseen.Obj
+	}
+	return gone
 }

@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,11 +47,11 @@ func newOwn() own {
 // gauges are the metrics of a Collector.
 func gauges() []Metric {
 	m := newOwn()
-	return append([]Metric{m.machines, m.instances, m.vmms, m.streams, m.certificate}, newHibernationGauges().all()...)
+	return append([]Metric{m.machines, m.instances, m.vmms, poolGauge(), m.streams, m.certificate}, newHibernationGauges().all()...)
 }
 
 // All are the metrics of both programs.
-func All() []Metric { return append(gauges(), hibernationCounters()...) }
+func All() []Metric { return slices.Concat(gauges(), hibernationCounters(), poolCounters()) }
 
 // Collector sends the metrics of a program. It is a [prometheus.Collector].
 type Collector struct {
@@ -58,7 +59,7 @@ type Collector struct {
 	Certificate func() time.Time
 	// Leads, if set, reports whether this replica leads.
 	Leads func() bool
-	// Objects is a cache of VirtualMachines, instances and claims, and Streams returns whether the
+	// Objects is a cache of VirtualMachines, instances, pools and claims, and Streams returns whether the
 	// stream to each node's agent is up. They are called while this replica leads.
 	Objects client.Reader
 	Streams func() map[string]bool
@@ -87,6 +88,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	c.machines(put, m.machines)
+	c.pools(put)
 	phases, vmms := c.instances()
 	for phase, n := range phases {
 		put(m.instances, float64(n), phase)

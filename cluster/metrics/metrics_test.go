@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/metrics.md")
@@ -24,7 +25,7 @@ var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 func objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme), poolv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme)
@@ -39,7 +40,10 @@ func objects(t *testing.T) client.Client {
 		vmi.Status.VMM = &kubevirtv1.VMMStatus{Name: "qemu", Version: "10.0.2", Hypervisor: "kvm"}
 		b.WithObjects(vmi)
 	}
-	return b.Build()
+	pool := &poolv1.VirtualMachinePool{}
+	pool.Namespace, pool.Name, pool.Spec.Replicas = "team", "web", new(int32(6))
+	pool.Status = poolv1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2, PreservedReplicas: 1}
+	return b.WithObjects(pool).Build()
 }
 
 // values are a collector's, a line each.
@@ -88,6 +92,12 @@ vmlet_virtualmachineinstances{phase=Pending} 1
 vmlet_virtualmachineinstances{phase=Running} 1
 vmlet_virtualmachineinstances{phase=Scheduled} 1
 vmlet_virtualmachineinstances_running{hypervisor=kvm,version=10.0.2,vmm=qemu} 1
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=available} 2
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=current} 5
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=preserved} 1
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=ready} 4
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=updated} 3
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=wanted} 6
 vmlet_virtualmachines{status=Running} 2
 vmlet_virtualmachines{status=Stopped} 1`},
 		"a cache that can't be read": {Collector{
