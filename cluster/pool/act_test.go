@@ -164,6 +164,22 @@ func TestKeptBeforeDeleted(t *testing.T) {
 	}
 }
 
+// TestOthersDisk: a disk of the name that somebody else made stays his.
+func TestOthersDisk(t *testing.T) {
+	s := serve(t, scaledIn)
+	c := s.claim(t, "root-1")
+	c.OwnerReferences = nil
+	if err := s.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.reconcile(t); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.claim(t, "root-1"); len(c.OwnerReferences) != 0 || len(c.Labels) != 0 || !slices.Equal(s.vms(t), []string{"web-0"}) {
+		t.Errorf("the disk is kept as %+v, of the VMs there are %v", c.ObjectMeta, s.vms(t))
+	}
+}
+
 // TestRetained: disks that are to outlive the pool belong to nobody.
 func TestRetained(t *testing.T) {
 	s := serve(t, strings.Replace(scaledIn, "replicas: 1", "replicas: 1, preservation: {onPoolDeletion: Retain}", 1))

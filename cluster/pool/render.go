@@ -163,8 +163,9 @@ func (o observed) change(m member, newest revision) (*kubevirtv1.VirtualMachine,
 	vm := m.vm.DeepCopy()
 	vm.Labels, vm.Annotations, vm.Spec = to.Labels, to.Annotations, to.Spec
 	//lint:ignore SA1019 manifests still have the old field
-	if vm.Spec.Running != nil && vm.Spec.RunStrategy != nil { // the template has one, the VM the other
-		vm.Spec.Running, vm.Spec.RunStrategy = m.vm.Spec.Running, m.vm.Spec.RunStrategy
+	running, had := &vm.Spec.Running, m.vm.Spec.Running
+	if *running != nil && vm.Spec.RunStrategy != nil { // the template has one, the VM the other
+		*running, vm.Spec.RunStrategy = had, m.vm.Spec.RunStrategy
 	}
 	keepAddresses(&vm.Spec, &m.vm.Spec)
 	return vm, nil
