@@ -33,6 +33,7 @@ func (s *server) all(t *testing.T) {
 	t.Run("kubectl", s.testKubectl)
 	t.Run("v1alpha3", s.testOldVersion)
 	t.Run("instancetypes", s.testTypes)
+	t.Run("pools", s.testPools)
 }
 
 // testConditions: the API server has no fault to find with a definition.
