@@ -219,13 +219,18 @@ func TestDecide(t *testing.T) {
 		"a save fails once":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { unsaved(vm); vm.Status.HibernationStatus.Failures = 1 }}, nil, "", ""},
 		"kept for good":          {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
 
-		"update a quarter":           {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
-		"update one at least":        {"replicas: 2", vms{old, old}, nil, "", "1 changes"},
-		"one is down":                {"{replicas: 3, maxUnavailable: 1}", vms{old, old, down}, nil, "", ""},
-		"what is down first":         {"{replicas: 3, maxUnavailable: 1}", vms{old, old, oldDown}, nil, "", "change web-2"},
-		"one is about to restart":    {"{replicas: 3, maxUnavailable: 1}", vms{old, stale, up}, nil, "", "restart web-1"},
-		"all are to restart":         {"{replicas: 4, maxUnavailable: 1}", vms{stale, stale, stale, stale}, nil, "", "1 restarts"},
-		"halted ones hold up none":   {"{replicas: 3, maxUnavailable: 1}", vms{old, halted, halted}, nil, "", "change web-0"},
+		"update a quarter":         {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
+		"update one at least":      {"replicas: 2", vms{old, old}, nil, "", "1 changes"},
+		"one is down":              {"{replicas: 3, maxUnavailable: 1}", vms{old, old, down}, nil, "", ""},
+		"what is down first":       {"{replicas: 3, maxUnavailable: 1}", vms{old, old, oldDown}, nil, "", "change web-2"},
+		"one is about to restart":  {"{replicas: 3, maxUnavailable: 1}", vms{old, stale, up}, nil, "", "restart web-1"},
+		"all are to restart":       {"{replicas: 4, maxUnavailable: 1}", vms{stale, stale, stale, stale}, nil, "", "1 restarts"},
+		"halted ones hold up none": {"{replicas: 3, maxUnavailable: 1}", vms{old, halted, halted}, nil, "", "change web-0"},
+		"one is stopping":          {"{replicas: 2, maxUnavailable: 1}", vms{stale, func(vm *kubevirtv1.VirtualMachine) { up(vm); vm.Status.PrintableStatus = kubevirtv1.StatusStopping }}, nil, "", ""},
+		"one is asked to stop": {"{replicas: 2, maxUnavailable: 1}", vms{stale, func(vm *kubevirtv1.VirtualMachine) {
+			up(vm)
+			vm.Status.StateChangeRequests = make([]kubevirtv1.StateChangeRequest, 2)
+		}}, nil, "", ""},
 		"opportunistic update":       {"{replicas: 3, updateStrategy: {opportunistic: {}}}", vms{old, old, stale}, nil, "", "2 changes"},
 		"unmanaged update":           {"{replicas: 2, updateStrategy: {unmanaged: {}}}", vms{old, stale}, nil, "", ""},
 		"update of those that match": {"{replicas: 2, updateStrategy: {proactive: {selectionPolicy: {selectors: {labelSelector: {matchLabels: {a: b}}}}}}}", vms{old, old}, nil, "", ""},

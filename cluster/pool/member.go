@@ -27,7 +27,12 @@ func (m member) preserved() bool { return m.vm.Labels[contract.LabelPoolPreserve
 
 func (m member) leaving() bool { return m.vm.DeletionTimestamp != nil }
 
-func (m member) ready() bool { return m.vm.Status.Ready && !m.leaving() }
+// ready: its guest serves, and is not about to be stopped. A VM that stops says that it is ready until its instance is
+// gone, and not any more that a restart is required.
+func (m member) ready() bool {
+	s := m.vm.Status
+	return s.Ready && !m.leaving() && len(s.StateChangeRequests) == 0 && s.PrintableStatus != kubevirtv1.StatusStopping
+}
 
 func (m member) strategy() kubevirtv1.RunStrategy { return strategyOf(&m.vm.Spec) }
 

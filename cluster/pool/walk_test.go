@@ -173,8 +173,11 @@ func (w *world) step(was *kubevirtv1.VirtualMachine) {
 		return
 	case s.DesiredGeneration < vm.Generation:
 		s.DesiredGeneration = vm.Generation
-	case len(s.StateChangeRequests) > 0:
-		s.StateChangeRequests, s.Created, s.Ready = nil, false, false
+	case len(s.StateChangeRequests) > 0: // its instance goes, and is there still
+		s.StateChangeRequests, s.PrintableStatus, s.Conditions = nil, kubevirtv1.StatusStopping, nil
+		return
+	case s.PrintableStatus == kubevirtv1.StatusStopping:
+		s.PrintableStatus, s.Created, s.Ready = kubevirtv1.StatusStarting, false, false
 	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyHibernate:
 		if s.Created {
 			s.Created, s.Ready = false, false
@@ -210,14 +213,13 @@ func (w *world) round() (acted bool) {
 			before++
 		}
 	}
-	down := w.o.down()
 	d := decide(w.o)
 	if said := words(d); said != "" {
 		w.note("pool: %s", said)
 		acted = true
 	}
 	for _, a := range d.actions {
-		w.act(a, down)
+		w.act(a)
 	}
 	w.observe()
 	there := 0
@@ -254,7 +256,18 @@ func (w *world) observe() {
 	slices.SortFunc(w.o.claims, func(a, b claim) int { return int(a.index - b.index) })
 }
 
-func (w *world) act(a action, down int) {
+// away counts the members that are to serve and of which no guest does for longer than a moment.
+func (w *world) away() (n int) {
+	for _, m := range w.o.serving() {
+		s := w.vms[m.vm.Name].Status
+		if m.due() && !(s.Created && s.Ready && len(s.StateChangeRequests) == 0 && s.PrintableStatus != kubevirtv1.StatusStopping) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) act(a action) {
 	switch a := a.(type) {
 	case createRevision:
 		w.o.revisions = append(slices.Clone(w.o.revisions), a.revision)
@@ -280,8 +293,8 @@ func (w *world) act(a action, down int) {
 		w.vms[to.Name] = to
 	case restartMember:
 		w.own(a.member)
-		if a.member.ready() && down >= w.o.mayBeUnavailable() {
-			w.t.Errorf("%s is restarted while %d are down", a.member.vm.Name, down)
+		if s := a.member.vm.Status; s.Ready && s.PrintableStatus != kubevirtv1.StatusStopping && w.away() >= w.o.mayBeUnavailable() {
+			w.t.Errorf("%s is restarted while %d are away", a.member.vm.Name, w.away())
 		}
 		to := a.member.vm.DeepCopy()
 		to.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStop}, {Action: kubevirtv1.StateChangeStart}}
