@@ -81,7 +81,7 @@ func (p *Pools) Collect(to chan<- prometheus.Metric) {
 	p.stopped.Collect(to)
 }
 
-// Changed is told how a VirtualMachine was, and how it is now. after is nil if it is gone.
+// Changed counts what happened to a VirtualMachine between two versions of it. after is nil if it is gone.
 func (p *Pools) Changed(before, after *kubevirtv1.VirtualMachine) {
 	owner := metav1.GetControllerOf(before)
 	if owner == nil || owner.Kind != poolv1.Kind || !p.leads() {
@@ -96,7 +96,7 @@ func (p *Pools) Changed(before, after *kubevirtv1.VirtualMachine) {
 	}
 }
 
-// Gone is told that a pool is gone.
+// Gone drops what was counted of a pool that is gone.
 func (p *Pools) Gone(namespace, pool string) {
 	p.started.DeleteLabelValues(namespace, pool)
 	p.stopped.DeleteLabelValues(namespace, pool)

@@ -284,7 +284,7 @@ func TestDecide(t *testing.T) {
 }
 
 // TestHealingPauses: a member that fails again after it was replaced is replaced later and later, and one that
-// became ready begins anew.
+// became ready starts from the first pause.
 func TestHealingPauses(t *testing.T) {
 	o := now(t, "{replicas: 2, autohealing: {}}", crashing(3), up)
 	for times, want := range map[int32]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 4: 80 * time.Second, 9: 5 * time.Minute, 900: 5 * time.Minute} {
