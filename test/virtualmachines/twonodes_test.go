@@ -8,6 +8,8 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/everything"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // traveller is the VM that TestTwoNodes has: its disk and its memory can be on either node.
@@ -32,13 +34,17 @@ func TestTwoNodes(t *testing.T) {
 	w := &twoNodes{installed: v, second: v.Nodes()[1]}
 	must(t, w.second.Cordon(v.ctx))
 	v.deploy(t)
+	drained := w.testDrained
+	if everything.Wanted() {
+		drained = w.testDrainedByStrategy
+	}
 	for _, part := range []struct {
 		name string
 		test func(*testing.T)
 	}{
 		{"hibernated on a node, resumed on another", w.testResumedElsewhere},
 		{"cut off and back", w.testCutOff},
-		{"drained", w.testDrained},
+		{"drained", drained},
 		{"killed", w.testKilled},
 		{"chaos", w.testChaos},
 	} {
@@ -92,6 +98,71 @@ func (w *twoNodes) testDrained(t *testing.T) {
 	must(t, w.second.Uncordon(w.ctx))
 }
 
+// testDrainedByStrategy: kubectl drain has guests go on on the first node that are to be saved, and shuts down those that may
+// be. It waits for those that it must not shut down until somebody has taken them away, and leaves the VM whose
+// claim is on the node without a node until that is there again.
+func (w *twoNodes) testDrainedByStrategy(t *testing.T) {
+	must(t, w.Cordon(w.ctx))
+	before := make(map[string]*kubevirtv1.VirtualMachineInstance)
+	for name, strategy := range map[string]kubevirtv1.EvictionStrategy{
+		"none": kubevirtv1.EvictionNone, "if-possible": kubevirtv1.EvictionLiveMigrateIfPossible,
+		"live": kubevirtv1.EvictionLiveMigrate, "external": kubevirtv1.EvictionExternal,
+	} {
+		vm := machine(t, name, kubevirtv1.RunStrategyAlways, idle)
+		vm.Spec.Template.Spec.EvictionStrategy = &strategy
+		w.create(t, vm)
+		before[name] = nil
+	}
+	must(t, w.Apply(w.ctx, sleeper("pinned", onLocalPath, "evictionStrategy: Hibernate")))
+	for name := range before {
+		before[name] = w.on(t, name, w.second)
+	}
+	boot := w.remember(t, "pinned", w.podOf(t, w.on(t, "pinned", w.second)))
+	must(t, w.Uncordon(w.ctx))
+
+	ctx, cancel := suites.Wait(w.ctx, t, 2*patience)
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- w.second.Drain(ctx) }()
+	w.goesOnOn(t, w.Node)
+	for _, name := range []string{"none", "if-possible"} {
+		if now := w.another(t, before[name]); now.Status.NodeName != w.Name() {
+			t.Errorf("VM %s was evicted from node %s, and is on %s", name, w.second.Name(), now.Status.NodeName)
+		}
+	}
+	w.until(t, "external", "noted as one that leaves its node", func(vmi *kubevirtv1.VirtualMachineInstance) bool {
+		return vmi.Status.EvacuationNodeName == w.second.Name()
+	})
+	w.until(t, "pinned", "saved, and without a node that has its claim", func(vmi *kubevirtv1.VirtualMachineInstance) bool {
+		c := condition(vmi.Status.Conditions, string(corev1.PodScheduled))
+		return vmi.Spec.RestoreFrom != nil && c != nil && c.Status == "False" && strings.Contains(c.Message, "node affinity")
+	})
+	select {
+	case err := <-drained:
+		t.Errorf("the drain ended before the VMs were gone that it must not shut down: %v", err)
+		drained <- err
+	default:
+	}
+	for _, name := range []string{"live", "external"} {
+		if now := w.vmi(t, name); now.UID != before[name].UID || now.Status.Phase != kubevirtv1.PhaseRunning {
+			t.Errorf("a drain has not left VM %s alone: %s", name, text(now))
+		}
+		w.remove(t, machine(t, name, "", idle))
+	}
+	if err := <-drained; err != nil {
+		t.Errorf("the drain: %v", err)
+	}
+	must(t, w.second.Uncordon(w.ctx))
+	pod := w.podOf(t, w.on(t, "pinned", w.second))
+	w.askAgain(t, pod, "cat /proc/sys/kernel/random/boot_id", boot)
+	w.askAgain(t, pod, "verify", "verified ")
+	w.askAgain(t, pod, "cat /dev/vdb", "on the claim")
+	for name := range before {
+		w.remove(t, machine(t, name, "", idle))
+	}
+	w.kubectl(t, "delete", "vm/pinned", "pvc/pinned", "-n", guests)
+}
+
 // testKilled: a VM whose node's power is cut stays Unknown until somebody says by a taint that the
 // node is out of service. Then it boots on the other one with its disk, and nothing of it comes back
 // with its first node.
@@ -126,10 +197,7 @@ func (w *twoNodes) testKilled(t *testing.T) {
 // runsOn waits until the VM runs on a node, and returns its pod.
 func (w *twoNodes) runsOn(t *testing.T, n *cluster.Node) *corev1.Pod {
 	t.Helper()
-	vmi := w.until(t, traveller, "running on node "+n.Name(), func(vmi *kubevirtv1.VirtualMachineInstance) bool {
-		return vmi.Status.Phase == kubevirtv1.PhaseRunning && vmi.Status.NodeName == n.Name()
-	})
-	return w.podOf(t, vmi)
+	return w.podOf(t, w.on(t, traveller, n))
 }
 
 // goesOnOn waits until the guest has gone on on a node, with its memory and its disks.
@@ -140,4 +208,12 @@ func (w *twoNodes) goesOnOn(t *testing.T, n *cluster.Node) {
 	w.askAgain(t, pod, "cat /proc/sys/kernel/random/boot_id", w.boot)
 	w.askAgain(t, pod, "verify", "verified ")
 	w.askAgain(t, pod, "cat /dev/vdb", "on the claim")
+}
+
+// on waits until a VM runs on a node.
+func (w *twoNodes) on(t *testing.T, name string, n *cluster.Node) *kubevirtv1.VirtualMachineInstance {
+	t.Helper()
+	return w.until(t, name, "running on node "+n.Name(), func(vmi *kubevirtv1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == kubevirtv1.PhaseRunning && vmi.Status.NodeName == n.Name()
+	})
 }
