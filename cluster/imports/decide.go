@@ -29,7 +29,7 @@ const (
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
 	// startPatience is how long a pod may take to start that copies a claim, with whose source no VM that writes to it
-	// starts meanwhile. To add a node for it takes an autoscaler some minutes. Another leader counts anew.
+	// starts meanwhile. To add a node for it takes an autoscaler some minutes. Another leader counts from the start.
 	startPatience = 10 * time.Minute
 	// maxMessage bounds what is kept of what a pod says.
 	maxMessage = 800

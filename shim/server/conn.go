@@ -19,7 +19,7 @@ const (
 	// maxConns and maxRequests on each of them.
 	maxConns    = 32
 	maxRequests = 64
-	// progressEvery is how often it is told how far one step of a request is.
+	// progressEvery is how often the agent hears how far one step of a request is.
 	progressEvery = 100 * time.Millisecond
 )
 

@@ -81,7 +81,7 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *Server) resume(v *vm, p *prepared) (err error) {
-	defer func() { go debug.FreeOSMemory() }() // not while the guest stands still
+	defer func() { go debug.FreeOSMemory() }() // not while the guest is paused
 	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
 		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }
