@@ -4,7 +4,7 @@
 // VMs or pods' content. Start reading at [Client].
 //
 // It leaves out client-go's typed clients and event recorders: linking them takes
-// 13 and 3 MiB of memory on each node (docs/architecture.md has the figures).
+// 13 and 3 MiB of memory on each node (docs/decisions.md has the figures).
 package kube
 
 import (

@@ -14,23 +14,24 @@ import (
 const (
 	root         = "../.."
 	architecture = "docs/architecture.md"
+	decisions    = "docs/decisions.md"
 	module       = "github.com/vmlet/vmlet/"
 )
 
-// TestDependencies: docs/architecture.md says of each module that is required why, and
+// TestDependencies: docs/decisions.md says of each module that is required why, and
 // of no other.
 func TestDependencies(t *testing.T) {
-	_, table, _ := strings.Cut(Read(t, filepath.Join(root, architecture)), "\n## Dependencies\n")
+	_, table, _ := strings.Cut(Read(t, filepath.Join(root, decisions)), "\n## Dependencies\n")
 	required := requirements(t)
 	for _, name := range required {
 		if !regexp.MustCompile(`(?m)^\|.*\b` + regexp.QuoteMeta(name) + `[,\s].*\|`).MatchString(table) {
-			t.Errorf("%s doesn't say why %s is needed", architecture, name)
+			t.Errorf("%s doesn't say why %s is needed", decisions, name)
 		}
 	}
 	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z].+\..+?) \|`).FindAllStringSubmatch(table, -1) {
 		for name := range strings.SplitSeq(row[1], ", ") {
 			if !slices.Contains(required, name) {
-				t.Errorf("%s says why %s is needed, and it is not required", architecture, name)
+				t.Errorf("%s says why %s is needed, and it is not required", decisions, name)
 			}
 		}
 	}
