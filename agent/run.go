@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/vmlet/vmlet/agent/api"
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/host"
@@ -257,21 +257,7 @@ func (p *program) ready() {
 	if p.cfg.Ready != nil {
 		p.cfg.Ready()
 	}
-	if err := notifySystemd(os.Getenv("NOTIFY_SOCKET")); err != nil {
-		p.cfg.Log.Warn("telling systemd that the agent is ready", "error", err)
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		p.cfg.Log.Warn("failed to tell systemd that the agent is ready", "error", err)
 	}
-}
-
-// notifySystemd says READY=1, as sd_notify(3) does.
-func notifySystemd(socket string) error {
-	if socket == "" {
-		return nil
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Write([]byte("READY=1"))
-	return err
 }
