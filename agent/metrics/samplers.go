@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // How VMMs are asked.
@@ -40,8 +41,9 @@ type sampleEntry struct {
 	sampler  vmm.Sampler
 	last     *sampled
 	asking   bool
-	failures int       // in a row
-	next     time.Time // when it may be asked again
+	failures int          // in a row
+	backoff  wait.Backoff // of those failures
+	next     time.Time    // when it may be asked again
 }
 
 // samplers asks VMMs in the background. Nobody waits for it.
@@ -153,7 +155,10 @@ func (s *samplers) note(e *sampleEntry, answer vmm.Sample, err error) {
 	now := s.now()
 	if err != nil {
 		s.fail++
-		e.next = now.Add(min(sampleAge<<min(e.failures, 10), maxBackoff))
+		if e.failures == 0 {
+			e.backoff = wait.Backoff{Duration: sampleAge, Factor: 2, Steps: 64, Cap: maxBackoff}
+		}
+		e.next = now.Add(e.backoff.Step())
 		e.failures++
 		s.log.Debug("a VMM does not say what it has counted", "failures", e.failures, "error", err)
 		return

@@ -81,7 +81,7 @@ func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) erro
 	ctx, end := whileConnected(ctx, h.conn)
 	defer end()
 	refused := make(map[types.UID]bool)
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	for retry := newRetry(); ; {
 		pod, err := h.pods.Attachment(ctx, h.pod.Namespace, h.pod.UID, refused)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) erro
 		}
 		p.log.Info("the volume with a guest's memory is not attached yet: trying again", "pod", h.pod.UID, "error", err)
 		select {
-		case <-time.After(wait):
+		case <-time.After(retry.Step()):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

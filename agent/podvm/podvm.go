@@ -26,6 +26,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // errNotYet is wrapped by what keeps a pod's VM from being started for a while:
@@ -38,6 +39,11 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
+
+// newRetry returns the waits between tries: twice as long each time.
+func newRetry() *wait.Backoff {
+	return &wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 64, Cap: lastRetry}
+}
 
 // podSource is what an agent learns of pods, and does to them.
 type podSource interface {
@@ -178,7 +184,7 @@ func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 		conn.Close()
 		return
 	}
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	for retry := newRetry(); ; {
 		m, err := p.take(ctx, v, conn, peer)
 		p.arrivals.looked(v)
 		if err == nil {
@@ -199,7 +205,7 @@ func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 			return
 		}
 		log.warn("the pod's VM is not taken up yet: trying again", err)
-		if idle(ctx, conn, wait) != nil {
+		if idle(ctx, conn, retry.Step()) != nil {
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // How many events of one VMM are looked at, in a second and at once. A guest can have
@@ -25,6 +26,11 @@ const (
 	silenceFirst = time.Second
 	silenceLast  = 30 * time.Second
 )
+
+// newBackoff returns waits that are twice as long each time.
+func newBackoff(first, last time.Duration) *wait.Backoff {
+	return &wait.Backoff{Duration: first, Factor: 2, Steps: 64, Cap: last}
+}
 
 // How often a monitor that was lost, or the shim in a pod's volume, is connected to: some times at once, as when a
 // container is restarted, and then at intervals.

@@ -7,6 +7,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -22,8 +23,8 @@ const (
 
 // retry lets a guest go on that a disk's error has stopped.
 type retry struct {
-	// wait is how long it will be until the next one.
-	wait time.Duration
+	// waits are those between retries; nil: none is planned yet.
+	waits *wait.Backoff
 	// due fires when the disk is to be tried, tried when that was done; nil: nothing is
 	// waited for.
 	due   <-chan time.Time
@@ -42,8 +43,10 @@ func (w *watcher) planRetry() {
 	case !stoppedByDisk(w.m):
 		w.retry = retry{tried: w.retry.tried}
 	case w.retry.due == nil && w.retry.tried == nil:
-		wait := max(w.retry.wait, retryFirst)
-		w.retry.due, w.retry.wait = time.After(wait), min(2*wait, retryLast)
+		if w.retry.waits == nil {
+			w.retry.waits = newBackoff(retryFirst, retryLast)
+		}
+		w.retry.due = time.After(w.retry.waits.Step())
 	}
 }
 

@@ -34,7 +34,7 @@ func TestRetryDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(vmm.Status{IOError: true}, vmm.ChangePaused)
-	if watcher.retry.due == nil || watcher.retry.wait != 2*retryFirst {
+	if watcher.retry.due == nil || watcher.retry.waits.Duration != 2*retryFirst {
 		t.Fatalf("no retry is planned: %+v", watcher.retry)
 	}
 	watcher.retryDue()
@@ -46,7 +46,7 @@ func TestRetryDisk(t *testing.T) {
 		t.Errorf("the VM is %s before the VMM has said so", lifecycle.Name(m.State()))
 	}
 	watcher.retried()
-	if watcher.held == nil || watcher.retry.due == nil || watcher.retry.wait != 4*retryFirst {
+	if watcher.held == nil || watcher.retry.due == nil || watcher.retry.waits.Duration != 4*retryFirst {
 		t.Errorf("after a retry: %+v", watcher.retry)
 	}
 	says(vmm.Status{Running: true}, vmm.ChangeResumed)
@@ -78,10 +78,10 @@ func TestRetryWaits(t *testing.T) {
 	for range 10 {
 		watcher.retry.due = nil
 		watcher.planRetry()
-		if watcher.retry.wait < last {
-			t.Errorf("%v after %v", watcher.retry.wait, last)
+		if next := watcher.retry.waits.Duration; next < last {
+			t.Errorf("%v after %v", next, last)
 		}
-		last = watcher.retry.wait
+		last = watcher.retry.waits.Duration
 	}
 	if last != retryLast {
 		t.Errorf("at last %v, want %v", last, retryLast)

@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -63,6 +64,7 @@ type watcher struct {
 	// failures is how often in a row the monitor could not be connected; of that the VM's
 	// message is remarked, and before was.
 	failures         int
+	silence          *wait.Backoff // of those failures
 	remarked, before string
 	// lost is why the monitor was lost; nil: not known.
 	lost error
@@ -223,7 +225,10 @@ func (w *watcher) reconnect() {
 	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
 	if err != nil {
 		w.m.log.Debug("the VMM's monitor is gone", "error", err)
-		w.again = time.After(min(silenceFirst<<min(w.failures, 10), silenceLast))
+		if w.failures == 0 {
+			w.silence = newBackoff(silenceFirst, silenceLast)
+		}
+		w.again = time.After(w.silence.Step())
 		if w.failures++; w.failures > 1 { // it has not ended
 			w.complain("VMM monitor lost", "error", cmp.Or(w.lost, err))
 			w.remark(err)

@@ -446,7 +446,8 @@ func (r *ruling) failSave(reason, message string) {
 }
 
 // saveRetry is how long the next attempt waits after so many failures: 10 s, twice as long after
-// each, five minutes at most.
+// each, five minutes at most. The count is the status's, so that the next
+// leader continues it; wait.Backoff keeps a count of its own.
 func saveRetry(failures int32) time.Duration {
 	return min(backoffBase<<min(max(failures-1, 0), 10), backoffMost)
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -47,18 +47,24 @@ type stream struct {
 	log    *slog.Logger
 }
 
+// newRetry returns the waits between tries: twice as long each time, and each between half
+// as long and half as long again.
+func newRetry() *wait.Backoff {
+	return &wait.Backoff{Duration: firstRetry / 2, Factor: 2, Jitter: 2, Steps: 64, Cap: lastRetry / 2}
+}
+
 // run listens until ctx ends, again after each failure.
 func (s *stream) run(ctx context.Context) {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	for retry := newRetry(); ; {
 		complete, err := s.listen(ctx)
 		if ctx.Err() != nil {
 			return // others have noted that
 		}
 		s.agents.lost(ctx, s.node)
 		if complete {
-			wait = firstRetry
+			retry = newRetry()
 		}
-		varied := wait/2 + rand.N(wait)
+		varied := retry.Step()
 		s.log.Warn("the agent is not heard: connecting again", "error", clipped{err}, "in", varied)
 		select {
 		case <-time.After(varied):
