@@ -16,7 +16,7 @@ import (
 const confined = "VMLET_TEST_CONFINED"
 
 // TestConfine: an agent of pods' VMs, whose container has all capabilities, inheritable ones
-// too, keeps the three that docs/operations.md gives the reasons for, and can't get others.
+// too, keeps the three that docs/rights.md gives the reasons for, and can't get others.
 func TestConfine(t *testing.T) {
 	if os.Getenv(confined) != "" {
 		enabled, helper := true, false

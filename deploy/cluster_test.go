@@ -194,7 +194,7 @@ func uninstall(t *testing.T, c *cluster.Cluster, folder string) {
 	if left != "" {
 		t.Errorf("left behind: %s", left)
 	}
-	// What docs/operations.md has for the labels.
+	// What docs/install.md has for the labels.
 	nothing := filepath.Join(folder, "node.yaml")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", cluster.NodeName)
 	if err := os.WriteFile(nothing, []byte(text), 0o644); err != nil {

@@ -172,14 +172,14 @@ func privileges(pod corev1.PodSpec) map[string]bool {
 }
 
 // Each part of the host that the agent is given, and each right that makes it more than
-// any container, has its reason in docs/operations.md, and what fails without it; what it
+// any container, has its reason in docs/rights.md, and what fails without it; what it
 // is not given has none.
 func TestPrivilegesHaveReasons(t *testing.T) {
-	operations, err := os.ReadFile("../docs/operations.md")
+	rights, err := os.ReadFile("../docs/rights.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(operations), "\n### What the agent may do, and why\n")
+	_, text, _ := strings.Cut(string(rights), "\n## What the agent may do, and why\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	given := privileges(daemonSet(t).Spec.Template.Spec)
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*) \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
@@ -187,16 +187,16 @@ func TestPrivilegesHaveReasons(t *testing.T) {
 		readOnly, has := given[what]
 		switch {
 		case !has:
-			t.Errorf("docs/operations.md has a row for %s, which the DaemonSet does not have, or a second one", what)
+			t.Errorf("docs/rights.md has a row for %s, which the DaemonSet does not have, or a second one", what)
 		case len(why) < 20 || len(without) < 10:
-			t.Errorf("docs/operations.md says of %s: %q, and without it: %q", what, why, without)
+			t.Errorf("docs/rights.md says of %s: %q, and without it: %q", what, why, without)
 		case strings.Contains(why, "Read-only") != readOnly:
-			t.Errorf("%s is mounted read-only: %v; docs/operations.md says %q", what, readOnly, why)
+			t.Errorf("%s is mounted read-only: %v; docs/rights.md says %q", what, readOnly, why)
 		}
 		delete(given, what)
 	}
 	for what := range given {
-		t.Errorf("docs/operations.md has no row for %s", what)
+		t.Errorf("docs/rights.md has no row for %s", what)
 	}
 	pod := daemonSet(t).Spec.Template.Spec
 	if c := pod.Containers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {

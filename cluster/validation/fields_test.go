@@ -118,10 +118,10 @@ func TestRowsAreComplete(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the tables of docs/virtual-machines.md")
+var update = flag.Bool("update", false, "write the tables of docs/virtual-machine-fields.md")
 
 func TestDocumentHasEveryField(t *testing.T) {
-	const document, begin, end = "../../docs/virtual-machines.md", "<!-- fields: made by go test ./cluster/validation -update -->\n", "<!-- fields end -->\n"
+	const document, begin, end = "../../docs/virtual-machine-fields.md", "<!-- fields: made by go test ./cluster/validation -update -->\n", "<!-- fields end -->\n"
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func tables() string {
 		{"`spec` of a VirtualMachineInstance, `spec.template.spec` of a VirtualMachine", InstanceFields()},
 		{"Annotations of a VirtualMachineInstance, or in `spec.template.metadata` of a VirtualMachine", annotationTable()},
 	} {
-		fmt.Fprintf(&text, "\n### %s\n\n| field | | VMM | note |\n| --- | --- | --- | --- |\n", part.title)
+		fmt.Fprintf(&text, "\n## %s\n\n| field | | VMM | note |\n| --- | --- | --- | --- |\n", part.title)
 		for _, row := range part.rows {
 			path := strings.ReplaceAll(strings.TrimSuffix(row.Path, ".*"), "=", ": ")
 			fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", path, row.Support, row.VMM, row.Note)

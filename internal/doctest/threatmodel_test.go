@@ -12,24 +12,18 @@ import (
 	"testing"
 )
 
-// TestThreatModel: docs/threat-model.md names tests that there are, and all fuzz
-// targets.
+// TestThreatModel: the threat model names tests that exist, and all fuzz targets.
 func TestThreatModel(t *testing.T) {
-	const root = "../.."
-	content, err := os.ReadFile(filepath.Join(root, "docs/threat-model.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	document := string(content)
+	document := readAll(t, "threat-model")
 	there := tests(t, root)
 	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(document, -1) {
 		if there[m[1]] == nil {
-			t.Errorf("docs/threat-model.md names %s, and no package has it", m[1])
+			t.Errorf("the threat model names %s, and no package has it", m[1])
 		}
 	}
 	for name := range there {
 		if strings.HasPrefix(name, "Fuzz") && !strings.Contains(document, "`"+name+"`") {
-			t.Errorf("docs/threat-model.md doesn't name %s: say in its last table what it is about", name)
+			t.Errorf("docs/threat-model-limits.md doesn't name %s: say in its last table what it is about", name)
 		}
 	}
 	cases, err := os.ReadFile(filepath.Join(root, "test/e2e/conformance_test.go"))
@@ -38,22 +32,22 @@ func TestThreatModel(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`conformance: ([a-zA-Z -]+[a-zA-Z])`).FindAllStringSubmatch(document, -1) {
 		if !strings.Contains(string(cases), `name: "`+m[1]+`"`) {
-			t.Errorf("docs/threat-model.md names a case %q of TestConformance, and there is none", m[1])
+			t.Errorf("the threat model names a case %q of TestConformance, and there is none", m[1])
 		}
 	}
 }
 
-// TestSeeds: docs/seeds.md names tests that there are, with the package where several have one of the name.
+// TestSeeds: docs/seeds*.md name tests that exist, with the package where several have one of the name.
 func TestSeeds(t *testing.T) {
 	there := tests(t, root)
-	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)(?:/[^`]*)?`(?: \\(([^)]*)\\))?").FindAllStringSubmatch(Read(t, filepath.Join(root, "docs/seeds.md")), -1) {
+	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)(?:/[^`]*)?`(?: \\(([^)]*)\\))?").FindAllStringSubmatch(readAll(t, "seeds"), -1) {
 		in := there[m[1]]
 		first, _, _ := strings.Cut(m[2], ",")
 		switch {
 		case in == nil:
-			t.Errorf("docs/seeds.md names %s, and no package has it", m[1])
+			t.Errorf("the documents on the seeds name %s, and no package has it", m[1])
 		case len(in) > 1 && !in[first]:
-			t.Errorf("docs/seeds.md names %s of %q, want one of %q", m[1], m[2], slices.Sorted(maps.Keys(in)))
+			t.Errorf("the documents on the seeds name %s of %q, want one of %q", m[1], m[2], slices.Sorted(maps.Keys(in)))
 		}
 	}
 }
@@ -82,4 +76,18 @@ func tests(t *testing.T, root string) map[string]map[string]bool {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// readAll returns the text of all documents whose names begin alike.
+func readAll(t *testing.T, beginning string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "docs", beginning+"*.md"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("docs/%s*.md: %d files, %v", beginning, len(paths), err)
+	}
+	var text strings.Builder
+	for _, path := range paths {
+		text.WriteString(Read(t, path))
+	}
+	return text.String()
 }

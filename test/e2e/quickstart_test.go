@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// TestQuickStart runs the README's commands for a node alone as they stand there, but
+// TestQuickStart runs the commands of docs/tutorial-node.md as they stand there, but
 // for what needs a network, changes the machine or needs a terminal. The disk that takes
 // the place of the download has no boot loader, so the VM also gets a kernel.
 func TestQuickStart(t *testing.T) {
@@ -77,20 +77,18 @@ mkdir "$DIR/run" "$DIR/state"
 chmod 711 "$DIR"
 `
 
-// quickStart are the README's commands, but for those of the demo.
+// quickStart returns the commands of docs/tutorial-node.md, but for the demo.
 func quickStart(t *testing.T) string {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
+	tutorial, err := os.ReadFile("../../docs/tutorial-node.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(readme), "\n## On a node alone\n")
+	_, section, _ := strings.Cut(string(tutorial), "\n## Run a real guest\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var commands strings.Builder
 	for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?\n)```\n").FindAllStringSubmatch(section, -1) {
-		if !strings.HasPrefix(block[1], "make demo") {
-			commands.WriteString(block[1])
-		}
+		commands.WriteString(block[1])
 	}
 	return commands.String()
 }

@@ -72,7 +72,7 @@ func (d *deployment) part(t *testing.T, name string, test func(*testing.T)) {
 	}
 }
 
-// deploy installs vmlet as docs/operations.md has it.
+// deploy installs vmlet as docs/install.md has it.
 func deploy(t *testing.T) *deployment {
 	t.Helper()
 	if _, err := guest.Cached("image-packages"); err != nil {

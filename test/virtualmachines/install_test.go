@@ -72,7 +72,7 @@ func join(t *testing.T) *installed {
 	return v
 }
 
-// install does what docs/operations.md has, on a new cluster; kubelet are fields of its kubelet's
+// install does what docs/install.md has, on a new cluster; kubelet are fields of its kubelet's
 // configuration that are not as usual.
 func install(t *testing.T, kubelet map[string]any) *installed {
 	t.Helper()

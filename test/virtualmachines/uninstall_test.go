@@ -42,7 +42,7 @@ func (v *installed) testUninstall(t *testing.T) {
 	v.kubectl(t, "label", "crd", "virtualmachines.kubevirt.io", contract.LabelDefinition+"=")
 }
 
-// testUninstallAsDocumented: the commands of docs/operations.md leave nothing of vmlet, though the
+// testUninstallAsDocumented: the commands of docs/install.md leave nothing of vmlet, though the
 // autopilot would make some of it again.
 func (v *installed) testUninstallAsDocumented(t *testing.T) {
 	v.deploy(t)
@@ -65,13 +65,13 @@ func (v *installed) testUninstallAsDocumented(t *testing.T) {
 // Uninstall, for an installation of deploy/cluster without monitoring.
 func uninstallCommands(t *testing.T) (commands [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/install.md")
 	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Uninstall\n")
 	_, block, _ := strings.Cut(section, "```sh\n")
 	block, _, found := strings.Cut(block, "```")
 	if !found {
-		t.Fatal("docs/operations.md has no commands in its section Uninstall")
+		t.Fatal("docs/install.md has no commands in its section Uninstall")
 	}
 	for line := range strings.Lines(block) {
 		line, _, _ = strings.Cut(line, "#")
