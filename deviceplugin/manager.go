@@ -65,7 +65,7 @@ func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 			return nil, fmt.Errorf("the resource %w", err)
 		}
 		if known[name] {
-			return nil, fmt.Errorf("the resource %s is there twice", name)
+			return nil, fmt.Errorf("the resource %s is listed twice", name)
 		}
 		known[name] = true
 		server := NewServer(name, cfg.Folder, cfg.Permissions, cfg.Log)

@@ -125,7 +125,7 @@ func foreignSignatures() []foreignSignature {
 		{placed{0, "070702"}, "a cpio archive", unpack},
 		{placed{0, "!<arch>\n"}, "an ar archive (or a Debian package, which is one)", unpack},
 		{placed{0, "\xed\xab\xee\xdb"}, "an RPM package", unpack},
-		{placed{0, "MSWIM\x00\x00\x00"}, "a Windows image (WIM), of which a setup makes a disk", nameDisk},
+		{placed{0, "MSWIM\x00\x00\x00"}, "a Windows image (WIM), from which a setup makes a disk", nameDisk},
 		{placed{4, "ftyp"}, "a film or picture (ISO base media, as mp4)", nameDisk},
 		{placed{0, "\x1aE\xdf\xa3"}, "a film (Matroska)", nameDisk},
 		{placed{0, "\x89PNG\r\n"}, "a picture (PNG)", nameDisk},

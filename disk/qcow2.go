@@ -289,7 +289,7 @@ func (h *Header) readExtensions(r *headerReader, end int64) error {
 		}
 		if kind == extensionBackingFormat || kind == extensionDataFile {
 			if slices.Contains(seen, kind) {
-				return malformed("header extension", "%#x is there twice", kind)
+				return malformed("header extension", "%#x is listed twice", kind)
 			}
 			seen = append(seen, kind)
 		}

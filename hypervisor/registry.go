@@ -221,7 +221,7 @@ func (p passing) sentence(words string) string {
 	case p.s.Level == Works:
 		return fmt.Sprintf("%s works, but not with this VMM (%v)", p.h.Name(), p.err)
 	case p.err != nil:
-		return fmt.Sprintf("%s is %s (%s), and not to be had with this VMM (%v)", p.h.Name(), p.s.Level, words, p.err)
+		return fmt.Sprintf("%s is %s (%s), and not available with this VMM (%v)", p.h.Name(), p.s.Level, words, p.err)
 	}
 	return fmt.Sprintf("%s is %s (%s)", p.h.Name(), p.s.Level, words)
 }

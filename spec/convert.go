@@ -84,7 +84,7 @@ func (c *converter) message(n *yaml.Node, d protoreflect.MessageDescriptor, path
 		}
 		name := field.JSONName()
 		if _, twice := out[name]; twice {
-			c.fault(key, join(path, name), "is there twice")
+			c.fault(key, join(path, name), "is listed twice")
 			return
 		}
 		if isNull(value) {
@@ -136,7 +136,7 @@ func (c *converter) dictionary(n *yaml.Node, value protoreflect.FieldDescriptor,
 	out := make(map[string]any)
 	c.entries(n, path, func(key, node *yaml.Node) {
 		if _, twice := out[key.Value]; twice {
-			c.fault(key, mapField(path, key.Value), "is there twice")
+			c.fault(key, mapField(path, key.Value), "is listed twice")
 			return
 		}
 		out[key.Value] = c.single(node, value, mapField(path, key.Value))

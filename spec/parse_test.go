@@ -70,9 +70,9 @@ func TestParseRefuses(t *testing.T) {
 		{"not a mapping", "- name: a\n", 1, "list where fields"},
 		{"unknown field", "name: a\ndisks:\n- path: /a\n  sise: 1\n", 4, "disks[0].sise: no such field"},
 		{"unknown at the top", "nam: a\n", 1, "nam: no such field: there are boot, clock, cloudInit"},
-		{"twice", "name: a\nname: b\n", 2, "name: is there twice"},
+		{"twice", "name: a\nname: b\n", 2, "name: is listed twice"},
 		{"twice in two spellings", "stopGracePeriod: 1s\nstop_grace_period: 2s\n", 2, "twice"},
-		{"a label twice", "labels:\n  a: b\n  a: c\n", 3, "labels[a]: is there twice"},
+		{"a label twice", "labels:\n  a: b\n  a: c\n", 3, "labels[a]: is listed twice"},
 		{"two documents", "name: a\n---\nname: b\n", 2, "second document"},
 		{"both backends", "networks:\n- user: {}\n  tap: {}\n", 3, "networks[0].tap: can't be beside user"},
 		{"text for a number", "cpu: {cores: two}\n", 1, `cpu.cores: "two" where a whole number`},
@@ -108,7 +108,7 @@ func TestParseRefuses(t *testing.T) {
 func TestParseTellsAll(t *testing.T) {
 	_, err := Parse([]byte("name: web-1\nmemory:\n  siez: 1Gi\n  hugePages: [a]\ncpu: {cores: two, cores: 3}\nnetworks:\n- tap: {brigde: br0}\n  user: {}\nlabels: {a: [], b: {}}\n"), "vm.yaml")
 	lines, wants := strings.Split(err.Error(), "\n"), []string{
-		"vm.yaml:3: memory.siez: no such field", "vm.yaml:4: memory.hugePages: a list", `vm.yaml:5: cpu.cores: "two"`, "vm.yaml:5: cpu.cores: is there twice",
+		"vm.yaml:3: memory.siez: no such field", "vm.yaml:4: memory.hugePages: a list", `vm.yaml:5: cpu.cores: "two"`, "vm.yaml:5: cpu.cores: is listed twice",
 		"vm.yaml:7: networks[0].tap.brigde: no such field", "vm.yaml:8: networks[0].user: can't be beside tap", "vm.yaml:9: labels[a]: a list", "vm.yaml:9: labels[b]: a mapping",
 	}
 	if len(lines) != len(wants) {

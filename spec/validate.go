@@ -158,7 +158,7 @@ func (v *validator) cpu(cpu *specv1.CPU) {
 		case f.GetName() == "":
 			v.add(field+".name", "is missing: want a CPU feature such as avx2")
 		case seen[f.GetName()]:
-			v.add(field+".name", "%.80q is there twice", f.GetName())
+			v.add(field+".name", "%.80q is listed twice", f.GetName())
 		default:
 			v.word(field+".name", f.GetName())
 		}

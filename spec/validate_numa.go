@@ -182,7 +182,7 @@ func (v *validator) distances(field string, from, nodes int, distances []*specv1
 		case to == uint32(from):
 			v.add(at+".node", "%d is this node itself, which is at %d always", to, localDistance)
 		case seen[to]:
-			v.add(at+".node", "the distance to node %d is there twice", to)
+			v.add(at+".node", "the distance to node %d is listed twice", to)
 		default:
 			seen[to] = true
 		}

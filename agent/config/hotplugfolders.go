@@ -17,7 +17,7 @@ func (c Config) validateHotplugFolders(fault func(key, format string, args ...an
 			continue
 		}
 		if slices.Contains(c.HotplugFolders[:i], folder) {
-			fault(key, "%s is there twice", folder)
+			fault(key, "%s is listed twice", folder)
 			continue
 		}
 		real, err := filepath.EvalSymlinks(folder)

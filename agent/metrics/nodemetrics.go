@@ -28,7 +28,7 @@ func newNodeMetrics() nodeMetrics {
 
 		devices: list.gauge("vmlet_device_plugin_devices", "Devices that are offered to the kubelet.", "resource", "health"),
 		registered: list.gauge("vmlet_device_plugin_registered",
-			"1 if the kubelet knows of a resource, as far as can be told. 0 is right where there are no devices of it.", "resource"),
+			"1 if the kubelet knows of a resource, as far as the agent can see. 0 is right where there are no devices of it.", "resource"),
 		registrations: list.counter("vmlet_device_plugin_registrations_total", "How often a resource was registered with the kubelet.", "resource"),
 		allocations:   list.counter("vmlet_device_plugin_allocations_total", "Containers that were given devices of a resource.", "resource"),
 

@@ -89,7 +89,7 @@ func shareMemory(m *specv1.Memory, nodes int) ([]uint64, error) {
 	}
 	pages, n := size/page, uint64(nodes)
 	if pages < n {
-		return nil, fault.Invalid("memory.size", "%s are %d huge pages, and the pod's CPUs are in %d nodes, each of which needs one", m.GetSize(), pages, nodes)
+		return nil, fault.Invalid("memory.size", "%s are %d huge pages, and the pod's CPUs are in %d nodes: each needs one", m.GetSize(), pages, nodes)
 	}
 	out := make([]uint64, nodes)
 	for i := range n {

@@ -57,7 +57,7 @@ func readPromises(folder string) (*promises, error) {
 		err = json.NewDecoder(io.LimitReader(f, maxPromised)).Decode(&p.ended)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading of which pods' VMs the cluster was promised that they have ended: %s: %w: remove the file when all pods of the node's VMs are gone", p.path, err)
+		return nil, fmt.Errorf("reading the promises that pods' VMs have ended: %s: %w: remove the file when all pods of the node's VMs are gone", p.path, err)
 	}
 	return p, nil
 }

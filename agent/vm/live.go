@@ -50,7 +50,7 @@ func (l *live) checkWhole(vm string) error {
 	if why == "" {
 		return nil
 	}
-	return fault.Errorf(codes.DataLoss, "vm %s stands still, as the image is damaged that its memory is mapped from (%s): kill it, and restore a whole image or boot it afresh (vmlet start --cold; vmlet resume --allow-damaged lets it go on with wrong memory, and it can then be stopped)", vm, why)
+	return fault.Errorf(codes.DataLoss, "vm %s is paused: the image backing its memory is damaged (%s): kill it, and restore a whole image or boot it afresh (vmlet start --cold; vmlet resume --allow-damaged lets it go on with wrong memory, and it can then be stopped)", vm, why)
 }
 
 // connected returns the monitor. The watch connects it anew when it is lost.

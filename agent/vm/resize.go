@@ -301,7 +301,7 @@ func (a *Manager) inflate(ctx context.Context, m *VM, monitor vmm.Monitor) {
 		err = resizer.SetMemory(ctx, target)
 	}
 	if err != nil {
-		m.log.Warn("the balloon could not be told what the guest is to have", "error", err)
+		m.log.Warn("failed to set the balloon to the memory that the guest is to have", "error", err)
 	}
 }
 

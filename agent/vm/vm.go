@@ -60,7 +60,7 @@ type VM struct {
 }
 
 func notFound(name string) error {
-	return fault.Errorf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
+	return fault.Errorf(codes.NotFound, "no vm named %q: run `vmlet list` to see existing VMs", name)
 }
 
 func newVM(name string, p place.Placement, record *nodev1.VirtualMachine, hub *events.Hub, followers *events.Followers, log *slog.Logger) *VM {

@@ -40,7 +40,7 @@ func Load(files fs.FS) (*Catalog, error) {
 	for i, a := range c.Assets {
 		at := fmt.Sprintf("metadata.yaml: assets[%d] (%s)", i, a.Name)
 		if names[a.Name] {
-			faults = append(faults, fmt.Errorf("%s: name is there twice", at))
+			faults = append(faults, fmt.Errorf("%s: name is listed twice", at))
 		}
 		names[a.Name] = true
 		for _, fault := range append(a.faults(), a.read(files)) {
@@ -176,7 +176,7 @@ func (a *Asset) line(indent, key string) (string, error) {
 	case 1:
 		return all[0][1], nil
 	}
-	return "", fmt.Errorf("%s: %s is there twice: an asset is one object", a.Path, key)
+	return "", fmt.Errorf("%s: %s is listed twice: an asset is one object", a.Path, key)
 }
 
 // tombstones reads all files below tombstones.

@@ -39,11 +39,11 @@ func TestFaults(t *testing.T) {
 		t.Fatal("there is no fault")
 	}
 	for _, want := range []string{
-		"assets[1] (ok): name is there twice", "assets[1] (ok): install: \"maybe\"", "assets[1] (ok): path: open active/none.yaml",
+		"assets[1] (ok): name is listed twice", "assets[1] (ok): install: \"maybe\"", "assets[1] (ok): path: open active/none.yaml",
 		`assets[2] (true): name: "true" is no name`, `assets[2] (true): group: "A_B"`, "assets[2] (true): conditions: an opt-in asset",
 		"assets[2] (true): component is empty", `assets[2] (true): gate_crd: "x"`, `assets[2] (true): path: "../x.yaml" is not below active/`,
 		"assets[3] (a): conditions[0]", "assets[3] (a): conditions[1]", "assets[3] (a): conditions[2]", "assets[3] (a): reads[0]", "assets[3] (a): path: \"active/ok.txt\" ends neither",
-		"assets[4] (two): active/two.yaml: apiVersion is there twice", "assets[5] (kindless): active/kindless.yaml.tpl: want apiVersion and kind",
+		"assets[4] (two): active/two.yaml: apiVersion is listed twice", "assets[5] (kindless): active/kindless.yaml.tpl: want apiVersion and kind",
 		"assets[6] (nameless): active/nameless.yaml: want metadata.name", "assets[7] (variable): active/variable.yaml.tpl: want metadata.name",
 		"assets[8] (role): active/role.yaml: kind Role grants rights", "assets[9] (moon): conditions[0].detector: \"moon\"", "assets[10] (again): it makes the same object as moon", "assets[11] (large): path: active/large.yaml has more",
 		"tombstones/a/x.yaml: document 0: want apiVersion", "tombstones/a/x.yaml: document 1:",

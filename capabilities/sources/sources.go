@@ -147,7 +147,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 		case !slices.Contains(known, name):
 			fault(key, "%.80q is no VMM: choose among %s", name, strings.Join(known, ", "))
 		case slices.Contains(c.VMMs[:i], name):
-			fault(key, "%s is there twice", name)
+			fault(key, "%s is listed twice", name)
 		}
 	}
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), fault)

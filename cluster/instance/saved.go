@@ -177,7 +177,7 @@ func (o *observed) savedEnd() (kubevirtv1.Phase, fault, bool) {
 	if claim, _, is := o.target(w); is {
 		return kubevirtv1.PhaseSucceeded, fault{ReasonSaved, "the guest was saved to claim " + claim}, true
 	}
-	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + ", as somebody asked its node for who is not vmlet-controller: vmlet does not resume it from there"}, true
+	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
 }
 
 // restoreReasons are those with which the last words of a shim begin that could not restore a VM.

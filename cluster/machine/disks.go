@@ -41,7 +41,7 @@ func (r *Reconciler) spoiled(ctx context.Context, d decision) (*failure, error) 
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return &failure{reason: reasonRestoreFailed, message: "it is not known yet who has used the VM's disks since the save: " + err.Error()}, nil
+		return &failure{reason: reasonRestoreFailed, message: "it is not known yet which pods used the VM's disks since the save: " + err.Error()}, nil
 	}
 	disks := convert.DiskClaims(instance)
 	for _, disk := range slices.Sorted(maps.Keys(disks)) {

@@ -52,7 +52,7 @@ func checkList(list *api.ListAndWatchResponse) (map[string]*api.Device, []string
 		case id == "" || len(id) > 63:
 			return nil, nil, &badList{fmt.Sprintf("the id %q has %d bytes", id, len(id))}
 		case devices[id] != nil:
-			return nil, nil, &badList{fmt.Sprintf("the id %q is there twice", id)}
+			return nil, nil, &badList{fmt.Sprintf("the id %q is listed twice", id)}
 		case d.GetHealth() != api.Healthy && d.GetHealth() != api.Unhealthy:
 			return nil, nil, &badList{fmt.Sprintf("%q: the health %q is none", id, d.GetHealth())}
 		case d.Topology != nil && len(d.Topology.GetNodes()) == 0:
@@ -114,7 +114,7 @@ func checkContainer(c *api.ContainerAllocateResponse) error {
 		case d.GetPermissions() == "" || strings.Trim(d.GetPermissions(), "rwm") != "":
 			return fmt.Errorf("the device %v has no permissions", d)
 		case known[d.GetContainerPath()]:
-			return fmt.Errorf("the device %v is there twice", d)
+			return fmt.Errorf("the device %v is listed twice", d)
 		}
 		known[d.GetContainerPath()] = true
 	}

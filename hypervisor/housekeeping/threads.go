@@ -182,7 +182,7 @@ func (f *Found) addPIT(roots sysfs.Roots, pid int, prefix string) error {
 	}
 	if len(timers) > 1 {
 		// Process ids are given again in each pid namespace, and the name doesn't say in which.
-		f.Notes = append(f.Notes, fmt.Sprintf("%d kernel threads are called %s, and which is this VM's can't be told: none is moved", len(timers), wanted))
+		f.Notes = append(f.Notes, fmt.Sprintf("%d kernel threads are called %s, and it is unknown which is this VM's: none is moved", len(timers), wanted))
 		return nil
 	}
 	f.Threads = append(f.Threads, timers...)

@@ -124,7 +124,7 @@ func (c *checker) checkStruct(n *yaml.Node, t reflect.Type, key string, depth in
 		case !known && !takesOthers(t):
 			c.fault(name, key, "unknown key %.60q: there are %s", name.Value, strings.Join(keysOf(t), ", "))
 		case seen[name.Value]:
-			c.fault(name, key, "%q is there twice", name.Value)
+			c.fault(name, key, "%q is listed twice", name.Value)
 		case known:
 			c.check(value, field.Type, join(key, name.Value), depth+1)
 		}
@@ -141,7 +141,7 @@ func (c *checker) checkMap(n *yaml.Node, t reflect.Type, key string, depth int) 
 	for i := 0; i < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if seen[name.Value] {
-			c.fault(name, key, "%.60q is there twice", name.Value)
+			c.fault(name, key, "%.60q is listed twice", name.Value)
 		}
 		seen[name.Value] = true
 		c.check(name, t.Key(), key, depth+1)

@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 		"ratio: many":                     {`want a number`},
 		"Hidden: a":                       {"unknown key"},
 		"hidden: a":                       {"unknown key"},
-		"name: a\nname: b\n":              {`f:2: "name" is there twice`},
+		"name: a\nname: b\n":              {`f:2: "name" is listed twice`},
 		"- a":                             {"want keys and values"},
 		"a: [\n":                          {"f: yaml"},
 		"name: a\n---\nname: b":           {"second document"},
@@ -89,7 +89,7 @@ func TestInline(t *testing.T) {
 	for content, want := range map[string]string{
 		"sise: 1g":             `f:1: unknown key "sise": there are colour, count, size`,
 		"count: many":          `f:1: count: "many": want a whole number`,
-		"size: 1g\nsize: 2g\n": `f:2: "size" is there twice`,
+		"size: 1g\nsize: 2g\n": `f:2: "size" is listed twice`,
 	} {
 		if err := Parse([]byte(content), "f", new(outer)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", content, err, want)
@@ -113,7 +113,7 @@ func TestOthers(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		"count: many":              `f:1: count: "many": want a whole number`,
-		"a: 1\na: 2\n":             `f:2: "a" is there twice`,
+		"a: 1\na: 2\n":             `f:2: "a" is listed twice`,
 		"shape: &x 1g\nsize: *x\n": `f:2: size: anchors`,
 	} {
 		if err := Parse([]byte(content), "f", new(tolerant)); err == nil || !strings.Contains(err.Error(), want) {

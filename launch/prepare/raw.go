@@ -107,7 +107,7 @@ func rawSize(r launch.Raw, now, room int64) (int64, error) {
 	// The reserve and the rounding are ours, and not for the volume to make up for.
 	least := r.Size/100*(100-r.Tolerance) - r.Reserve - mebibyte
 	if size == 0 || size < least {
-		return 0, fmt.Errorf("the volume has room for a disk of %d bytes, and %d were asked for, of which %d %% may be missing: use a larger volume, or raise pvcTolerateLessSpaceUpToPercent in the KubeVirt object",
+		return 0, fmt.Errorf("the volume has room for a disk of %d bytes, and %d were asked for; %d %% of them may be missing: use a larger volume, or raise pvcTolerateLessSpaceUpToPercent in the KubeVirt object",
 			size, r.Size, r.Tolerance)
 	}
 	return size, nil

@@ -115,7 +115,7 @@ func (s *Server) cleanUp(l *launch, runs bool) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest has gone on from is let go when it does", l.image.Path(), s.o.ClearWithin)
+		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest was restored from is released when it does", l.image.Path(), s.o.ClearWithin)
 	}
 }
 

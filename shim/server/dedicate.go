@@ -44,7 +44,7 @@ func (l *launch) allocateNear(ctx context.Context) error {
 		}
 		why, err := ram.Elsewhere(l.vm.ram, m, part, l.placed)
 		if err != nil {
-			why = "where huge pages are can't be told: " + err.Error()
+			why = "the nodes of huge pages are unknown: " + err.Error()
 		}
 		switch {
 		case why == "":

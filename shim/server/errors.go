@@ -16,7 +16,7 @@ var (
 	errAborted = errors.New("aborted")
 	errGone    = errors.New("the agent's connection has ended")
 	errKilled  = errors.New("the VM was killed")
-	errSignal  = errors.New("the shim was told to end")
+	errSignal  = errors.New("the shim got a signal to end")
 )
 
 func fault(code shim.Code, field, format string, args ...any) *shim.Error {

@@ -113,13 +113,13 @@ func (s *Server) addLease(v *vm, device string, l *shim.Lease, received []*os.Fi
 func (s *Server) completeLease(c *lease.Config, log *slog.Logger) {
 	f, err := os.Open(s.o.ResolvConf)
 	if err != nil {
-		log.Warn("the guest is told of no name servers of its pod", "error", err)
+		log.Warn("failed to read the name servers of the pod: the guest gets none", "error", err)
 		return
 	}
 	defer f.Close()
 	r, err := lease.ReadResolver(f)
 	if err != nil {
-		log.Warn("the guest is told of no name servers of its pod", "error", err)
+		log.Warn("failed to read the name servers of the pod: the guest gets none", "error", err)
 		return
 	}
 	if useless := c.Complete(r); len(useless) > 0 {

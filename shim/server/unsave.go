@@ -107,7 +107,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 			break
 		}
 	}
-	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
+	return fmt.Errorf("the guest is paused: continuing it failed: %w", err)
 }
 
 // regain has the VMM take back its disks, and the guest stand still.

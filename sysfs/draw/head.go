@@ -120,7 +120,7 @@ func (m *model) machineLine() string {
 	nodes := nodeMemory(h)
 	memory := cmp.Or(h.Memory.Total, nodes)
 	if len(h.CPUs) == 0 && memory == 0 {
-		return "Machine: nothing is told of its CPUs and memory"
+		return "Machine: its CPUs and memory are unknown"
 	}
 	parts := []string{}
 	for _, c := range []struct {

@@ -32,7 +32,7 @@ func (d *deployment) testLife(t *testing.T) {
 	d.onlyInside(t)
 	d.stops(t, first)
 	d.types(t, first)
-	if out := d.mustVmlet(t, "save", "--keep-running", first.vm(), "/saved/kept"); !strings.Contains(out, "the guest stood still for") {
+	if out := d.mustVmlet(t, "save", "--keep-running", first.vm(), "/saved/kept"); !strings.Contains(out, "the guest was paused for") {
 		t.Errorf("vmlet save --keep-running says %q", out)
 	}
 	d.goesOn(t, first, running)

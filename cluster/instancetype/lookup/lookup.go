@@ -38,7 +38,7 @@ func Types(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachin
 	for _, r := range instancetype.References(vm) {
 		faults := r.Faults()
 		if len(faults) == 0 && r.Matcher.Name == "" {
-			faults = field.ErrorList{field.Required(r.Path().Child("name"), "nothing was taken from the volume of inferFromVolume: set it, or create the VM anew")}
+			faults = field.ErrorList{field.Required(r.Path().Child("name"), "nothing was taken from the volume of inferFromVolume: set it, or create the VM again")}
 		}
 		if len(faults) > 0 {
 			f.Faults = append(f.Faults, faults...)

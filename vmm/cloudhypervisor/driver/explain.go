@@ -43,7 +43,7 @@ func (m *machine) explain(err error) error {
 
 // inUse says what keeps a disk's lock from being had.
 func inUse(name string, err error) error {
-	return fmt.Errorf("%s: another VM or program uses it, or it is there twice: %w", name, err)
+	return fmt.Errorf("%s: another VM or program uses it, or the specification lists it twice: %w", name, err)
 }
 
 func blames(refused *chapi.Error, words string) bool {

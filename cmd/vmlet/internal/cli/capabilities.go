@@ -34,7 +34,7 @@ type capabilitiesFlags struct {
 func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
 	f := &capabilitiesFlags{flags: cmd.Flags(), roots: rootFlags(cmd.Flags())}
 	cmd.Flags().StringVar(&f.config, "config", "", "the agent's configuration `FILE`, YAML")
-	cmd.Flags().BoolVar(&f.refresh, "refresh", false, "ask everything anew, whatever is remembered")
+	cmd.Flags().BoolVar(&f.refresh, "refresh", false, "ask everything again, ignoring remembered answers")
 	return f
 }
 

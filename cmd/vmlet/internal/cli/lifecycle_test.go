@@ -58,7 +58,7 @@ func TestLifecycleCommands(t *testing.T) {
 		{"save web img", []string{`SaveVM name:"web" directory:"` + dir + `/img"`},
 			"web saved to " + dir + "/img (100 MiB of memory, 300 KiB of state)\n"},
 		{"save --keep-running web /img", []string{`SaveVM name:"web" directory:"/img" keep_running:true`},
-			"web saved to /img (100 MiB of memory, 300 KiB of state; the guest stood still for 1.2s)\n"},
+			"web saved to /img (100 MiB of memory, 300 KiB of state; the guest was paused for 1.2s)\n"},
 		{"restore img", []string{`RestoreVM directory:"` + dir + `/img"`}, "from-image restored from " + dir + "/img (running)\n"},
 		{"restore /img --name n --lazy --paused --allow-changed-disks --new-identity",
 			[]string{`RestoreVM directory:"/img" name:"n" lazy:true paused:true allow_changed_disks:true new_identity:true`},

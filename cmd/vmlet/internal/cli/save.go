@@ -48,7 +48,7 @@ the save up; the guest then goes on.`,
 		r := last.GetResult()
 		still := ""
 		if req.KeepRunning {
-			still = "; the guest stood still for " + output.Milliseconds(r.GetStoppedMs())
+			still = "; the guest was paused for " + output.Milliseconds(r.GetStoppedMs())
 		}
 		a.printf("%s saved to %s (%s of memory, %s of state%s)\n", req.Name, dir,
 			output.Bytes(r.GetMemoryBytes()), output.Bytes(r.GetStateBytes()), still)

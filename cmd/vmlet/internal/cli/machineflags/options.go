@@ -46,7 +46,7 @@ func options(parts []string, setters map[string]setter, repeatable string) error
 		case set == nil:
 			return fmt.Errorf("%q is no option of it (a comma in a value is written twice)", key)
 		case seen[key] && key != repeatable:
-			return fmt.Errorf("%s is there twice", key)
+			return fmt.Errorf("%s is listed twice", key)
 		case !hasValue && key != "readonly":
 			return fmt.Errorf("%s needs a value: %s=VALUE", key, key)
 		}

@@ -190,7 +190,7 @@ func passthrough(doc *capabilitiesv1.Capabilities) []Check {
 	case groups.GetTotal() == 0:
 		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: iommuRemedy(doc)}}
 	}
-	all := []Check{{Mark: Pass, Name: "IOMMU", Finding: fmt.Sprintf("%s, of which %d can be given to a guest as they are", plural(int(groups.GetTotal()), "group"), groups.GetViable())}}
+	all := []Check{{Mark: Pass, Name: "IOMMU", Finding: fmt.Sprintf("%s: %d can be given to a guest as they are", plural(int(groups.GetTotal()), "group"), groups.GetViable())}}
 	if vfio.GetNoIommu() {
 		all = append(all, Check{Mark: Warn, Name: "VFIO", Finding: "enable_unsafe_noiommu_mode is on: a guest with a device can write to all of memory",
 			Remedy: "set /sys/module/vfio/parameters/enable_unsafe_noiommu_mode to N"})

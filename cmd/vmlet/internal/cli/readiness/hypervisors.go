@@ -181,7 +181,7 @@ func vmmAbilities(v *capabilitiesv1.VmmCapabilities) []string {
 		}
 	}
 	if len(supported) > 0 {
-		line := fmt.Sprintf("machine types: %d, of which vmlet runs %d", len(v.GetMachineTypes()), len(supported))
+		line := fmt.Sprintf("machine types: %d, vmlet runs %d of them", len(v.GetMachineTypes()), len(supported))
 		if len(deprecated) > 0 {
 			line += fmt.Sprintf(" (%d deprecated)", len(deprecated))
 		}
