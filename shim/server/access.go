@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // mayOpen tells by owner and mode whether a user could open the file; want is made
@@ -56,7 +57,7 @@ func modeFor(st *unix.Stat_t, user *plan.User) uint32 {
 // reading and writing it would be lost. What is locked for that is a folder that root
 // alone can open: whoever can open it can keep it locked, and a VMM whose user can
 // read the folder of other VMs' disks would keep those from being started.
-func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack) error {
+func grant(user *plan.User, f *os.File, lock string, write bool, undo *undo.Stack) error {
 	want, perm := uint32(unix.R_OK), posixacl.Read
 	if write {
 		want, perm = want|unix.W_OK, perm|posixacl.Write
@@ -70,12 +71,12 @@ func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack
 	if err != nil {
 		return err
 	}
-	undo.push(own.Close)
+	undo.Push(own.Close)
 	place, err := os.OpenFile(lock, unix.O_PATH, 0)
 	if err != nil {
 		return err
 	}
-	undo.push(place.Close)
+	undo.Push(place.Close)
 	err = posixacl.Exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) })
 	if errors.Is(err, unix.ENOTSUP) {
 		err = fmt.Errorf("%w: keep it on one that has them (ext4, XFS, Btrfs, tmpfs), or let all users open it", err)
@@ -83,7 +84,7 @@ func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack
 	if err != nil {
 		return err
 	}
-	undo.push(func() error {
+	undo.Push(func() error {
 		return posixacl.Exclusively(linkTo(place), func() error { return posixacl.RevokeFile(own, user.UID) })
 	})
 	return nil

@@ -14,13 +14,14 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // attachedFolder is the folder of a volume that is attached, which came with a request. It is the
 // caller's.
 func attachedFolder(files []*os.File) (*os.File, error) {
 	invalid := func(format string, of ...any) (*os.File, error) {
-		return nil, fault(shim.CodeInvalid, "directory", format, of...)
+		return nil, fault.New(shim.CodeInvalid, "directory", format, of...)
 	}
 	if len(files) != 1 {
 		return invalid("%d descriptors came with the request, and the attached volume's folder is one", len(files))
@@ -42,7 +43,7 @@ func (s *Server) imageAttached() bool {
 
 func (s *Server) beginOpenImage(files []*os.File) (work, error) {
 	if !s.imageAttached() {
-		return nil, precondition("this shim waits for no image in a volume that is attached")
+		return nil, fault.Precondition("this shim waits for no image in a volume that is attached")
 	}
 	volume, err := attachedFolder(files)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 	volume := s.volume
 	s.mu.Unlock()
 	if volume == nil {
-		return nil, precondition("the volume with the image to restore has not been attached yet")
+		return nil, fault.Precondition("the volume with the image to restore has not been attached yet")
 	}
 	return memory.OpenIn(volume, filepath.Base(p.Restore.Directory))
 }
@@ -105,10 +106,10 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 // keeps no guest from its agent that has gone on from there: what is left is let go when the disk answers.
 func (s *Server) cleanUp(l *launch, runs bool) error {
 	if !runs || !l.once() && !s.imageAttached() {
-		return l.meanwhile.run()
+		return l.meanwhile.Run()
 	}
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(l.meanwhile.run(), s.letImageGo(l)) }()
+	go func() { done <- errors.Join(l.meanwhile.Run(), s.letImageGo(l)) }()
 	timer := time.NewTimer(s.o.ClearWithin)
 	defer timer.Stop()
 	select {

@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // quitTime is how long a VMM whose guest is saved may take to end by itself.
@@ -27,7 +28,7 @@ func (s *Server) beginCommit(c *conn, args *shim.Commit) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.prepared == nil || s.prepared.owner != c:
-		return nil, precondition("nothing to commit: no save was prepared on this connection, or it was aborted")
+		return nil, fault.Precondition("nothing to commit: no save was prepared on this connection, or it was aborted")
 	}
 	p := s.prepared
 	op, err := s.begin("commit", nil)

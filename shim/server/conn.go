@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 const (
@@ -89,7 +90,7 @@ func (c *conn) receive() error {
 			return err
 		}
 		if len(files) != r.Files {
-			c.reply(r.ID, nil, fault(shim.CodeInvalid, "files", "%d descriptors came with a request that says %d", len(files), r.Files))
+			c.reply(r.ID, nil, fault.New(shim.CodeInvalid, "files", "%d descriptors came with a request that says %d", len(files), r.Files))
 			closeFiles(files)
 			continue
 		}
@@ -110,7 +111,7 @@ func (c *conn) handle(r shim.Request, files []*os.File) {
 	case c.requests <- struct{}{}:
 	default:
 		closeFiles(files)
-		c.reply(r.ID, nil, precondition("more than %d requests at a time on one connection", maxRequests))
+		c.reply(r.ID, nil, fault.Precondition("more than %d requests at a time on one connection", maxRequests))
 		return
 	}
 	if !c.s.admit() { // its caller finds the connection closed in a moment
@@ -141,7 +142,7 @@ func (c *conn) finished() {
 
 func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	if r.Op != shim.OpHello && !c.greeted {
-		return nil, fault(shim.CodeVersion, "", "%s before hello", r.Op)
+		return nil, fault.New(shim.CodeVersion, "", "%s before hello", r.Op)
 	}
 	s := c.s
 	switch r.Op {
@@ -186,7 +187,7 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpRelease:
 		return decoded(withArgs(r), s.beginRelease)
 	}
-	return nil, fault(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
+	return nil, fault.New(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
 }
 
 // withArgs is for requests that had none in an earlier version.
@@ -200,14 +201,14 @@ func withArgs(r shim.Request) shim.Request {
 func decoded[T any](r shim.Request, begin func(*T) (work, error)) (work, error) {
 	var args T
 	if err := json.Unmarshal(r.Args, &args); err != nil {
-		return nil, fault(shim.CodeInvalid, "args", "of %s: %v", r.Op, err)
+		return nil, fault.New(shim.CodeInvalid, "args", "of %s: %v", r.Op, err)
 	}
 	return begin(&args)
 }
 
 func (c *conn) hello(args *shim.Hello) (work, error) {
 	if args.Major != shim.VersionMajor {
-		return nil, fault(shim.CodeVersion, "", "the agent speaks version %d.%d of the protocol, this shim %d.%d",
+		return nil, fault.New(shim.CodeVersion, "", "the agent speaks version %d.%d of the protocol, this shim %d.%d",
 			args.Major, args.Minor, shim.VersionMajor, shim.VersionMinor)
 	}
 	c.greeted = true
@@ -227,7 +228,7 @@ func (c *conn) reply(id uint64, body any, err error) {
 		m.Body, err = b, errors.Join(err, encodeErr)
 	}
 	if err != nil {
-		m.Error = asError(err)
+		m.Error = fault.Of(err)
 	}
 	c.send(m)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 func TestConnect(t *testing.T) {
@@ -107,7 +108,7 @@ func TestSocket(t *testing.T) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 70001, GID: 70001}}, lock: dir, undo: new(undoStack)}
+	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 70001, GID: 70001}}, lock: dir, undo: new(undo.Stack)}
 	place, err := o.one(t.Context(), &plan.File{Kind: plan.FileSocket, Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +128,7 @@ func TestSocket(t *testing.T) {
 	if err := connects(); err != nil {
 		t.Error(err)
 	}
-	if err := o.undo.run(); err != nil {
+	if err := o.undo.Run(); err != nil {
 		t.Fatal(err)
 	}
 	if err := connects(); err == nil || !strings.Contains(err.Error(), "permission denied") {

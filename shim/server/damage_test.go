@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // TestDamagedIsNotSaved has an image that would look whole.
@@ -79,8 +80,8 @@ func TestSaveWaitsForTheCheck(t *testing.T) {
 		if len(failed) != 0 || steps != 1 {
 			t.Errorf("it did not wait, or said so %d times", steps)
 		}
-		cancel(errAborted)
-		if err := <-failed; !errors.Is(err, errAborted) {
+		cancel(fault.ErrAborted)
+		if err := <-failed; !errors.Is(err, fault.ErrAborted) {
 			t.Errorf("aborted: %v", err)
 		}
 		go wait(t.Context())

@@ -6,6 +6,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/ram"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 const (
@@ -25,7 +26,7 @@ func (l *launch) placeCPUs() error {
 		l.placed, err = dedicated.Place(dedicated.Wanted{VCPUs: d.VCPUs, Isolate: d.IsolateEmulatorThread}, own, dedicated.Where)
 	}
 	if err != nil {
-		return fault(shim.CodeInvalid, fieldDedicated, "%v: in a pod that is what the kubelet's static CPU manager gives (cpuManagerPolicy: static): give the pod whole CPUs, or leave out dedicated CPUs", err)
+		return fault.New(shim.CodeInvalid, fieldDedicated, "%v: in a pod that is what the kubelet's static CPU manager gives (cpuManagerPolicy: static): give the pod whole CPUs, or leave out dedicated CPUs", err)
 	}
 	return nil
 }
@@ -40,7 +41,7 @@ func (l *launch) allocateNear(ctx context.Context) error {
 		}
 		l.progress(shim.Progress{Step: "allocating huge pages", Done: part.Offset, Total: m.Size})
 		if err := ram.AllocateNear(ctx, l.vm.ram, m, part, l.placed); err != nil {
-			return fault(shim.CodeInvalid, fieldPassthrough, "%v", err)
+			return fault.New(shim.CodeInvalid, fieldPassthrough, "%v", err)
 		}
 		why, err := ram.Elsewhere(l.vm.ram, m, part, l.placed)
 		if err != nil {
@@ -49,7 +50,7 @@ func (l *launch) allocateNear(ctx context.Context) error {
 		switch {
 		case why == "":
 		case l.image == nil:
-			return fault(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)
+			return fault.New(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)
 		default:
 			l.log.Warn("the guest's NUMA nodes are not the host's any more", "why", why)
 		}
@@ -64,7 +65,7 @@ func (l *launch) dedicate(ctx context.Context) error {
 	}
 	machine, can := l.vm.machine.(VCPUThreader)
 	if !can {
-		return fault(shim.CodeInvalid, fieldDedicated, "%s's vCPUs can't have CPUs of their own", l.vm.plan.VMM)
+		return fault.New(shim.CodeInvalid, fieldDedicated, "%s's vCPUs can't have CPUs of their own", l.vm.plan.VMM)
 	}
 	threads, err := machine.VCPUThreads(ctx)
 	if err != nil {
@@ -75,7 +76,7 @@ func (l *launch) dedicate(ctx context.Context) error {
 		now.VCPUs = nil
 	}
 	if err := dedicated.Pin(l.vm.proc.pid, threads, now); err != nil {
-		return fault(shim.CodeInvalid, fieldDedicated, "%v", err)
+		return fault.New(shim.CodeInvalid, fieldDedicated, "%v", err)
 	}
 	l.log.Info("CPUs dedicated", "vcpus", l.placed.VCPUs, "others", l.placed.Others)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // dialPatience is the most that dialling may take.
@@ -19,9 +20,9 @@ func (s *Server) dial(args *shim.DialTo) (work, error) {
 	address, err := netip.ParseAddrPort(args.Address)
 	switch {
 	case err != nil:
-		return nil, fault(shim.CodeInvalid, "address", "%q is no IP:PORT", args.Address)
+		return nil, fault.New(shim.CodeInvalid, "address", "%q is no IP:PORT", args.Address)
 	case args.Network != "tcp" && args.Network != "udp":
-		return nil, fault(shim.CodeInvalid, "network", "%q: choose tcp or udp", args.Network)
+		return nil, fault.New(shim.CodeInvalid, "network", "%q: choose tcp or udp", args.Network)
 	}
 	s.mu.Lock()
 	_, err = s.running()
@@ -32,7 +33,7 @@ func (s *Server) dial(args *shim.DialTo) (work, error) {
 	return func() (any, error) {
 		file, err := connectTo(args.Network, address, min(args.Within, dialPatience))
 		if err != nil {
-			return nil, fault(shim.CodeUnavailable, "", "%v", err)
+			return nil, fault.New(shim.CodeUnavailable, "", "%v", err)
 		}
 		return file, nil
 	}, nil

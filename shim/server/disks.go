@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // watchedDisk is a file of a disk whose identity goes into images.
@@ -64,7 +65,7 @@ func (o *opener) watch(f *plan.File, file, exclusive *os.File, held *disk.Identi
 	if d.file, err = os.Open(linkTo(file)); err != nil {
 		return fmt.Errorf("%s: open again: %w", f.Path, err)
 	}
-	o.undo.push(func() error { return d.close() })
+	o.undo.Push(func() error { return d.close() })
 	if inherits(f) {
 		if d.shared, err = duplicate(file); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
@@ -98,13 +99,13 @@ func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, 
 	var used *disk.DeviceInUseError
 	switch {
 	case errors.As(err, &used):
-		return file, nil, fault(shim.CodePrecondition, f.Field, "disk %s, %s: %v", cmp.Or(f.DiskName, f.PartOf), f.Path, used)
+		return file, nil, fault.New(shim.CodePrecondition, f.Field, "disk %s, %s: %v", cmp.Or(f.DiskName, f.PartOf), f.Path, used)
 	case err != nil, exclusive == nil:
 		return file, nil, err
 	case inherits(f):
 		return exclusive, nil, file.Close()
 	}
-	o.undo.push(func() error { return closeFile(exclusive) })
+	o.undo.Push(func() error { return closeFile(exclusive) })
 	return file, exclusive, nil
 }
 
@@ -125,7 +126,7 @@ func lockDisk(f *plan.File, file *os.File) error {
 }
 
 func inUse(field, path string, err error) *shim.Error {
-	return fault(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
+	return fault.New(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
 }
 
 // expected is what a file must be, if the plan says what that is. In another pod it is another
@@ -149,12 +150,12 @@ func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity, watched
 		return nil
 	}
 	if changes := disk.Changed(*want, now); len(changes) > 0 {
-		return fault(shim.CodeChangedDisk, f.Field,
+		return fault.New(shim.CodeChangedDisk, f.Field,
 			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was (vmlet restore --allow-changed-disks goes on without)",
 			f.Path, strings.Join(changes, "; "))
 	}
 	if !watched && !want.Provable() {
-		return fault(shim.CodeChangedDisk, f.Field,
+		return fault.New(shim.CodeChangedDisk, f.Field,
 			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if somebody has written to it, the guest's memory would destroy the filesystem on it (if nobody has, use vmlet restore --allow-changed-disks)",
 			f.Path)
 	}
@@ -221,7 +222,7 @@ func unchanged(held []watchedDisk) error {
 	}
 	for i, d := range held {
 		if changes := disk.Changed(*d.held, ids[i]); len(changes) > 0 {
-			return fault(shim.CodeChangedDisk, d.field,
+			return fault.New(shim.CodeChangedDisk, d.field,
 				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh (vmlet start --cold), or put back the disk and restore",
 				d.path, strings.Join(changes, "; "))
 		}
@@ -270,7 +271,7 @@ func settleDisks(disks []watchedDisk) ([]disk.Identity, error) {
 			continue
 		}
 		if err := d.file.Sync(); err != nil {
-			return nil, fault(shim.CodeInternal, d.field, "%s: what the guest has written can't be made durable: %v", d.path, err)
+			return nil, fault.New(shim.CodeInternal, d.field, "%s: what the guest has written can't be made durable: %v", d.path, err)
 		}
 		if d.shared == nil {
 			continue
@@ -318,7 +319,7 @@ func (s *Server) beginResume(c *conn) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.prepared != nil:
-		return nil, precondition("a save into %s is under way", s.prepared.directory)
+		return nil, fault.Precondition("a save into %s is under way", s.prepared.directory)
 	}
 	op, err := s.begin(opResume, c)
 	if err != nil {

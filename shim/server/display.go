@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/display"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // Displayer is a Machine whose VMM shows the guest's display by VNC.
@@ -26,14 +27,14 @@ func (s *Server) beginDisplay(args *shim.Display) (work, error) {
 	}
 	machine, can := v.machine.(Displayer)
 	if !can {
-		return nil, precondition("a %s shows no display", v.plan.VMM)
+		return nil, fault.Precondition("a %s shows no display", v.plan.VMM)
 	}
 	return func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), callTime)
 		defer cancel()
 		f, err := v.display.Attach(args.Keep, func(client *os.File) error { return machine.AddDisplay(ctx, client) })
 		if errors.Is(err, display.ErrInUse) {
-			return nil, fault(shim.CodeBusy, "", "%v: it is to be kept", err)
+			return nil, fault.New(shim.CodeBusy, "", "%v: it is to be kept", err)
 		}
 		if err != nil {
 			return nil, err

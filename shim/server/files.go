@@ -17,6 +17,8 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
 	"github.com/vmlet/vmlet/shim/internal/safeopen"
+	"github.com/vmlet/vmlet/shim/server/fault"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // opener opens the files of one plan.
@@ -32,7 +34,7 @@ type opener struct {
 	volumes  []string      // the folders of files that others may write to, too
 	moved    []memory.File // what the image has brought from another pod
 	watched  bool          // nobody has written to block devices since the image was saved
-	undo     *undoStack    // what stays for as long as the VMM runs
+	undo     *undo.Stack   // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
 	own      []*os.File    // those of them that are closed here once it runs
@@ -52,7 +54,7 @@ func (o *opener) all(ctx context.Context) error {
 			if errors.As(err, &known) {
 				return err
 			}
-			return invalid(f.Field, err)
+			return fault.Invalid(f.Field, err)
 		}
 		o.files = append(o.files, file)
 	}
@@ -111,7 +113,7 @@ func (o *opener) listen(f *plan.File) (*os.File, error) {
 		return nil, err
 	}
 	o.own = append(o.own, file)
-	o.undo.push(func() error { return o.run.Remove(f.Path) })
+	o.undo.Push(func() error { return o.run.Remove(f.Path) })
 	return file, nil
 }
 
@@ -135,7 +137,7 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	}
 	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
 		if f.Shared {
-			return nil, fault(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", f.Path)
+			return nil, fault.New(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", f.Path)
 		}
 		// Where the filesystem refuses it the file goes through the page cache.
 		o.buffered = append(o.buffered, len(o.files))
@@ -249,9 +251,9 @@ func (o *opener) refuseForeign(f *plan.File, info disk.Info) error {
 
 // diskFault lets the fields that the faults name stand if they are others.
 func diskFault(f *plan.File, err error) error {
-	var fault *disk.Fault
-	if errors.As(err, &fault) && fault.Field != "" && fault.Field != f.Field {
-		return invalid("", err)
+	var about *disk.Fault
+	if errors.As(err, &about) && about.Field != "" && about.Field != f.Field {
+		return fault.Invalid("", err)
 	}
 	text := strings.ReplaceAll(err.Error(), f.Field+": ", "")
 	return &shim.Error{Code: shim.CodeInvalid, Field: f.Field, Message: text}

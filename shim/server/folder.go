@@ -25,7 +25,7 @@ func (o *opener) makeFolder(f *plan.File) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.undo.push(state.Close)
+	o.undo.Push(state.Close)
 	remove := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 		defer cancel()
@@ -37,11 +37,11 @@ func (o *opener) makeFolder(f *plan.File) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.undo.push(remove)
+	o.undo.Push(remove)
 	if o.folder, err = state.OpenRoot(f.Path); err != nil {
 		return nil, err
 	}
-	o.undo.push(o.folder.Close)
+	o.undo.Push(o.folder.Close)
 	dir, err := o.folder.Open(".")
 	if err != nil {
 		return nil, err
@@ -62,6 +62,6 @@ func (o *opener) makeEvents() (*os.File, error) {
 	o.events = out
 	o.own = append(o.own, in)
 	// The driver closes it, if it comes to that.
-	o.undo.push(func() error { out.Close(); return nil })
+	o.undo.Push(func() error { out.Close(); return nil })
 	return in, nil
 }

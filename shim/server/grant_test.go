@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/safeopen"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // TestGrantSideBySide lets many users read one image: each has access until it
@@ -53,7 +54,7 @@ func grantOnce(path, dir string, uid uint32) error {
 		return err
 	}
 	defer f.Close()
-	var undo undoStack
+	var undo undo.Stack
 	if err := grant(&plan.User{UID: uid, GID: uid}, f, dir, false, &undo); err != nil {
 		return err
 	}
@@ -65,21 +66,21 @@ func grantOnce(path, dir string, uid uint32) error {
 	want := string([]byte{2, 0, 4, 0, byte(uid), byte(uid >> 8), byte(uid >> 16), byte(uid >> 24)}) // ACL_USER, r
 	for at := 4; at+8 <= n; at += 8 {
 		if string(list[at:at+8]) == want {
-			return undo.run()
+			return undo.Run()
 		}
 	}
-	return errors.Join(fmt.Errorf("user %d has no access", uid), undo.run())
+	return errors.Join(fmt.Errorf("user %d has no access", uid), undo.Run())
 }
 
 // granting gives one user a file, and returns what takes that back.
-func granting(t *testing.T, path string, user *plan.User, write bool) (*undoStack, error) {
+func granting(t *testing.T, path string, user *plan.User, write bool) (*undo.Stack, error) {
 	t.Helper()
 	f, err := safeopen.File(path, write)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close() // as when the VMM runs
-	undo := new(undoStack)
+	undo := new(undo.Stack)
 	return undo, grant(user, f, t.TempDir(), write, undo)
 }
 
@@ -155,7 +156,7 @@ func TestGrantedFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := undo.run(); err != nil {
+			if err := undo.Run(); err != nil {
 				t.Error(err)
 			}
 			if after := listOf(t, fmt.Sprintf("/proc/self/fd/%d", held.Fd())); after != before {
@@ -182,13 +183,13 @@ func TestLockedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Server{o: Options{RunDir: filepath.Join(run, "vm") + "/"}}
-	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: s.listLock(), undo: new(undoStack)}
+	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: s.listLock(), undo: new(undo.Stack)}
 	_, err = o.one(t.Context(), &plan.File{Kind: plan.FilePath, Path: path, Write: true, Granted: true})
 	defer o.release()
 	if errors.Is(err, unix.ENOTSUP) {
 		t.Skip(err)
 	}
-	if err := errors.Join(err, o.undo.run()); err != nil {
+	if err := errors.Join(err, o.undo.Run()); err != nil {
 		t.Error(err)
 	}
 }
@@ -208,7 +209,7 @@ func TestGrantWithoutLists(t *testing.T) {
 	if !errors.Is(err, unix.ENOTSUP) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "ext4") {
 		t.Error(err)
 	}
-	if err := undo.run(); err != nil {
+	if err := undo.Run(); err != nil {
 		t.Error(err)
 	}
 	if err := os.Chmod(path, 0o666); err != nil {

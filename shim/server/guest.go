@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // ErrNoGuestAgent is wrapped by a GuestAgent's errors: none in the guest answers.
@@ -71,7 +72,7 @@ func (s *Server) guestAgent() (*vm, GuestAgent, error) {
 	}
 	agent, can := v.machine.(GuestAgent)
 	if !can {
-		return nil, nil, precondition("a %s has no channel to an agent in its guest", v.plan.VMM)
+		return nil, nil, fault.Precondition("a %s has no channel to an agent in its guest", v.plan.VMM)
 	}
 	return v, agent, nil
 }
@@ -79,7 +80,7 @@ func (s *Server) guestAgent() (*vm, GuestAgent, error) {
 // beginFreeze arms the thaw before it freezes: whatever goes wrong, the guest goes on.
 func (s *Server) beginFreeze(args *shim.Freeze) (work, error) {
 	if args.Timeout <= 0 || args.Timeout > maxFreeze {
-		return nil, fault(shim.CodeInvalid, "timeout", "%v: want more than 0 and at most %v", args.Timeout, maxFreeze)
+		return nil, fault.New(shim.CodeInvalid, "timeout", "%v: want more than 0 and at most %v", args.Timeout, maxFreeze)
 	}
 	v, agent, err := s.guestAgent()
 	if err != nil {
@@ -103,7 +104,7 @@ func (s *Server) freezeFor(v *vm, agent GuestAgent, timeout time.Duration) error
 		return nil
 	}
 	if err == nil {
-		err = fault(shim.CodeUnavailable, "", "the guest was reset meanwhile")
+		err = fault.New(shim.CodeUnavailable, "", "the guest was reset meanwhile")
 	}
 	s.log.Warn("failed to freeze the guest's file systems", "error", err)
 	if first && errors.Is(err, ErrNoGuestAgent) { // nobody has heard of it
@@ -121,11 +122,11 @@ func (s *Server) armThaw(v *vm, agent GuestAgent, after time.Duration) (first bo
 	defer s.mu.Unlock()
 	switch {
 	case v.ended:
-		return false, precondition("the VMM has ended")
+		return false, fault.Precondition("the VMM has ended")
 	case v.stopping != nil, v.killed, s.closing: // it has to write to shut down
-		return false, precondition("the VM is being stopped")
+		return false, fault.Precondition("the VM is being stopped")
 	case s.prepared != nil || s.op != nil && s.op.name == opSave:
-		return false, precondition("the VM is being saved: try again when that is over")
+		return false, fault.Precondition("the VM is being saved: try again when that is over")
 	case v.freeze.thaw == nil:
 		v.freeze.thaw = time.AfterFunc(after, func() { s.thawDue(v, agent) })
 		return true, nil
@@ -207,7 +208,7 @@ func (s *Server) beginProbe(args *shim.Probe) (work, error) {
 		size += len(word)
 	}
 	if size > maxCommand {
-		return nil, fault(shim.CodeInvalid, "command", "%d bytes, at most %d", size, maxCommand)
+		return nil, fault.New(shim.CodeInvalid, "command", "%d bytes, at most %d", size, maxCommand)
 	}
 	if args.Liveness && s.moving() {
 		return func() (any, error) { return &shim.Probed{Moving: true}, nil }, nil
@@ -264,7 +265,7 @@ func guestError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrNoGuestAgent), errors.Is(err, context.DeadlineExceeded):
-		return fault(shim.CodeUnavailable, "", "%v", err)
+		return fault.New(shim.CodeUnavailable, "", "%v", err)
 	}
 	return err
 }
@@ -288,15 +289,15 @@ func (s *Server) beginReboot(args *shim.Reboot) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.op != nil || s.prepared != nil:
-		return nil, precondition("a %s is under way: try again when it is over", s.underWay())
+		return nil, fault.Precondition("a %s is under way: try again when it is over", s.underWay())
 	case v.stopping != nil, v.killed, s.closing:
-		return nil, precondition("the VM is being stopped")
+		return nil, fault.Precondition("the VM is being stopped")
 	case v.freeze.thaw != nil:
-		return nil, precondition("the guest's file systems are frozen: thaw them first")
+		return nil, fault.Precondition("the guest's file systems are frozen: thaw them first")
 	}
 	machine, can := v.machine.(Rebooter)
 	if !can {
-		return nil, precondition("a guest of a %s can't be asked to reboot: reset it", v.plan.VMM)
+		return nil, fault.Precondition("a guest of a %s can't be asked to reboot: reset it", v.plan.VMM)
 	}
 	return func() (any, error) {
 		ctx, cancel := v.guestTime(rebootTime)

@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // handOut is another container, which hands out what open returns.
@@ -43,7 +44,7 @@ func TestHandedOut(t *testing.T) {
 	}
 	socket := filepath.Join(sockets, "root.sock")
 	handOut(t, socket, func() (*os.File, error) { return os.Open(image) })
-	undo := new(undoStack)
+	undo := new(undo.Stack)
 	o := &opener{plan: &plan.Plan{Restore: new(plan.Restore)}, sockets: sockets, undo: undo}
 	f := &plan.File{
 		Kind: plan.FilePath, Field: "disks[0].backingFiles[0].path", Path: socket, PartOf: "root", Layer: 1, Direct: true,
@@ -84,7 +85,7 @@ func TestHandedOut(t *testing.T) {
 		t.Error(err)
 	}
 	o.release()
-	if err := undo.run(); err != nil {
+	if err := undo.Run(); err != nil {
 		t.Error(err)
 	}
 }
@@ -108,7 +109,7 @@ func TestNotHandedOut(t *testing.T) {
 		"silent":   {gone, plan.File{Path: filepath.Join(sockets, "x.sock")}, "asked to end"},
 	} {
 		test.file.Kind, test.file.Field = plan.FilePath, "boot.kernel.path"
-		o := &opener{plan: &plan.Plan{Files: []plan.File{test.file}}, sockets: sockets, undo: new(undoStack)}
+		o := &opener{plan: &plan.Plan{Files: []plan.File{test.file}}, sockets: sockets, undo: new(undo.Stack)}
 		if err := o.all(test.ctx); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
@@ -123,7 +124,7 @@ func TestSocketsOfNoPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sockets := range []string{"", filepath.Join(dir, "sockets")} {
-		o := &opener{plan: new(plan.Plan), sockets: sockets, undo: new(undoStack)}
+		o := &opener{plan: new(plan.Plan), sockets: sockets, undo: new(undo.Stack)}
 		f, err := o.one(t.Context(), &plan.File{Kind: plan.FilePath, Path: path})
 		if err != nil {
 			t.Fatal(err)

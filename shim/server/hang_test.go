@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 	"github.com/vmlet/vmlet/test/faultfs"
 )
 
@@ -117,8 +118,8 @@ func (m leavingMachine) SaveState(context.Context, *os.File, bool) error {
 // TestStateOfGivenUpSave is kept nowhere.
 func TestStateOfGivenUpSave(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	v := &vm{machine: leavingMachine{new(fakeMachine), func() { cancel(errAborted) }}, ram: os.Stdin}
-	if err := new(prepared).saveState(ctx, v, nil); !errors.Is(err, errAborted) {
+	v := &vm{machine: leavingMachine{new(fakeMachine), func() { cancel(fault.ErrAborted) }}, ram: os.Stdin}
+	if err := new(prepared).saveState(ctx, v, nil); !errors.Is(err, fault.ErrAborted) {
 		t.Errorf("error %v", err)
 	}
 	fds, err := filepath.Glob("/proc/self/fd/*")

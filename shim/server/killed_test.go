@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // TestNothingBeginsWithAKilledVM: between the kill and the VMM's end a save would fail
@@ -18,8 +19,8 @@ func TestNothingBeginsWithAKilledVM(t *testing.T) {
 	_, errSave := s.beginSave(&conn{s: s}, 1, &shim.Save{Directory: "/image"}, nil)
 	_, _, _, errPlug := s.plugger(opAttach, nil)
 	for name, err := range map[string]error{"save": errSave, "attach": errPlug} {
-		var fault *shim.Error
-		if !errors.As(err, &fault) || fault.Code != shim.CodePrecondition {
+		var refused *shim.Error
+		if !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {
 			t.Errorf("%s: %v, want a fault %s", name, err, shim.CodePrecondition)
 		}
 	}
@@ -32,16 +33,16 @@ func TestNothingBeginsWithAKilledVM(t *testing.T) {
 // has ended.
 func TestKilledIsNoCrash(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errKilled)
+	cancel(fault.ErrKilled)
 	done := make(chan struct{})
 	close(done)
 	p := &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}
-	if got := asError(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeCancelled {
+	if got := fault.Of(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeCancelled {
 		t.Errorf("it is %v, want %s", got, shim.CodeCancelled)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(p.failure())
-	if got := asError(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeInternal {
+	if got := fault.Of(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeInternal {
 		t.Errorf("a crash is %v, want %s", got, shim.CodeInternal)
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/ram"
+	"github.com/vmlet/vmlet/shim/server/fault"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 const (
@@ -38,9 +40,9 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	defer s.mu.Unlock()
 	switch {
 	case s.vm != nil:
-		return nil, precondition("a shim has one VMM, and this one has had it")
+		return nil, fault.Precondition("a shim has one VMM, and this one has had it")
 	case s.closing:
-		return nil, precondition("the shim is ending")
+		return nil, fault.Precondition("the shim is ending")
 	}
 	op, err := s.begin(opLaunch, c)
 	if err != nil {
@@ -57,20 +59,20 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 
 func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
 	if p == nil {
-		return nil, fault(shim.CodeInvalid, "plan", "missing")
+		return nil, fault.New(shim.CodeInvalid, "plan", "missing")
 	}
 	driver := s.o.Drivers[p.VMM]
 	switch {
 	case driver == nil:
-		return nil, fault(shim.CodeInvalid, "vmm", "%q is unknown to this shim", p.VMM)
+		return nil, fault.New(shim.CodeInvalid, "vmm", "%q is unknown to this shim", p.VMM)
 	case !filepath.IsAbs(p.Program):
-		return nil, fault(shim.CodeInvalid, "program", "%q is not an absolute path", p.Program)
+		return nil, fault.New(shim.CodeInvalid, "program", "%q is not an absolute path", p.Program)
 	case p.Memory.Path != "" && !filepath.IsAbs(p.Memory.Path):
-		return nil, fault(shim.CodeInvalid, "memory.path", "%q is not an absolute path", p.Memory.Path)
+		return nil, fault.New(shim.CodeInvalid, "memory.path", "%q is not an absolute path", p.Memory.Path)
 	case p.Memory.InVMM && (p.Memory.Path != "" || p.Restore != nil && p.Restore.Lazy):
-		return nil, fault(shim.CodeInvalid, "memory.inVMM", "it is to be in a file, too: the one or the other")
+		return nil, fault.New(shim.CodeInvalid, "memory.inVMM", "it is to be in a file, too: the one or the other")
 	case p.Memory.Size == 0 || p.Memory.Size > 1<<62:
-		return nil, fault(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
+		return nil, fault.New(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
 	}
 	return driver, nil
 }
@@ -90,7 +92,7 @@ func (s *Server) launch(l *launch) (any, error) {
 		err = context.Cause(op.ctx)
 	}
 	if err != nil {
-		err = errors.Join(err, l.vm.undo.run())
+		err = errors.Join(err, l.vm.undo.Run())
 		faultpoint.Reach("shim.launch.undone")
 		s.recordFailure(l.vm, err)
 		l.log.Error("launch failed", "error", err)
@@ -136,7 +138,7 @@ type launch struct {
 	log      *slog.Logger
 	vm       *vm
 
-	meanwhile undoStack // of the launch alone, whether or not it fails
+	meanwhile undo.Stack // of the launch alone, whether or not it fails
 	opener    *opener
 	stdin     *os.File // of a VMM with a terminal
 	stdout    *os.File
@@ -151,7 +153,7 @@ type launch struct {
 func (l *launch) run(ctx context.Context) error {
 	opener, err := l.prepare(ctx)
 	if opener != nil {
-		l.meanwhile.push(func() error { opener.release(); return nil })
+		l.meanwhile.Push(func() error { opener.release(); return nil })
 	}
 	if err != nil {
 		return err
@@ -225,7 +227,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 		if v.ram, v.freeRAM, err = ram.Make(v.plan.Memory, v.plan.User); err != nil {
 			return nil, err
 		}
-		v.undo.push(v.freeRAM)
+		v.undo.Push(v.freeRAM)
 		return v.ram, l.allocateNear(ctx)
 	}
 	if l.image == nil {
@@ -234,7 +236,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 	l.lazyImage = l.image
 	v.imageBytes = l.image.Manifest().DataBytes
 	verifying, cancel := context.WithCancel(context.Background())
-	v.undo.push(func() error { cancel(); v.background.Wait(); return nil })
+	v.undo.Push(func() error { cancel(); v.background.Wait(); return nil })
 	l.verifying = verifying
 	// As a rule the VMM opens it once: the access is taken back when it is up.
 	until := &l.meanwhile
@@ -258,7 +260,7 @@ func (l *launch) makeConsole(o *opener) error {
 	if err != nil {
 		return err
 	}
-	v.undo.push(log.Close)
+	v.undo.Push(log.Close)
 	var sink io.Writer = log
 	if l.s.o.Console != nil {
 		sink = io.MultiWriter(log, l.s.o.Console)
@@ -273,7 +275,7 @@ func (l *launch) makeConsole(o *opener) error {
 	if err != nil {
 		return err
 	}
-	v.undo.push(func() error { v.console.Close(); v.display.Close(); return nil })
+	v.undo.Push(func() error { v.console.Close(); v.display.Close(); return nil })
 	return nil
 }
 
@@ -285,7 +287,7 @@ func (l *launch) startFilling(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	l.filling = fill(ctx, l.image, v.ram, v.plan.Memory.Near, l.progress)
-	l.meanwhile.push(func() error { cancel(); <-l.filling.done; return nil })
+	l.meanwhile.Push(func() error { cancel(); <-l.filling.done; return nil })
 	select {
 	case <-l.filling.started:
 		return nil
@@ -301,14 +303,14 @@ func (l *launch) start(o *opener) error {
 	if err != nil {
 		return err
 	}
-	v.undo.push(log.Close)
+	v.undo.Push(log.Close)
 	if err := errors.Join(limits.AllowLocking(v.plan.LockedMemory), limits.BoundThreads(v.plan.User)); err != nil {
 		return err
 	}
 	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {
 		return err
 	}
-	v.undo.push(func() error {
+	v.undo.Push(func() error {
 		err := v.proc.kill()
 		<-v.proc.done
 		return err
@@ -326,7 +328,7 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 	if v.machine, err = l.driver.Connect(ctx, l.link()); err != nil {
 		return err
 	}
-	v.undo.push(v.machine.Close)
+	v.undo.Push(v.machine.Close)
 	faultpoint.Reach("shim.launch.connected")
 	l.log.Debug("the VMM answers", "took", time.Since(start))
 	if err := l.dedicate(ctx); err != nil {
@@ -355,7 +357,7 @@ func (l *launch) link() Link {
 		Listen: func(name string) (*net.UnixListener, error) {
 			listener, err := run.ListenHere(name)
 			if err == nil {
-				l.vm.undo.push(func() error { return run.Remove(name) })
+				l.vm.undo.Push(func() error { return run.Remove(name) })
 			}
 			return listener, err
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/lease"
 	leaseserver "github.com/vmlet/vmlet/lease/server"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // leases tell a guest of its network, by the devices that its interfaces are. The zero value
@@ -75,7 +76,7 @@ func (l *leases) endAll() error {
 // prepareLeases makes a launch's servers. They answer once the guest runs; what it asks
 // before waits in the sockets.
 func (l *launch) prepareLeases() error {
-	l.vm.undo.push(l.vm.leases.endAll)
+	l.vm.undo.Push(l.vm.leases.endAll)
 	for i := range l.leases {
 		one := &l.leases[i]
 		if err := l.s.addLease(l.vm, one.Device, one, l.received); err != nil {
@@ -88,18 +89,18 @@ func (l *launch) prepareLeases() error {
 // addLease makes a server of descriptors that came with the request.
 func (s *Server) addLease(v *vm, device string, l *shim.Lease, received []*os.File) error {
 	if l.Index < 0 || l.Index > len(received)-lease.SocketCount {
-		return fault(shim.CodeInvalid, "index", "%d to %d of %d descriptors", l.Index, l.Index+lease.SocketCount-1, len(received))
+		return fault.New(shim.CodeInvalid, "index", "%d to %d of %d descriptors", l.Index, l.Index+lease.SocketCount-1, len(received))
 	}
 	v.leases.mu.Lock()
 	defer v.leases.mu.Unlock()
 	if device == "" || v.leases.all[device] != nil {
-		return fault(shim.CodeInvalid, "device", "%q is missing or listed twice", device)
+		return fault.New(shim.CodeInvalid, "device", "%q is missing or listed twice", device)
 	}
 	log := s.log.With("device", device)
 	s.completeLease(&l.Config, log)
 	server, err := leaseserver.New(lease.SocketsOf(received[l.Index:l.Index+lease.SocketCount]), &l.Config, log)
 	if err != nil {
-		return fault(shim.CodeInvalid, "config", "%v", err)
+		return fault.New(shim.CodeInvalid, "config", "%v", err)
 	}
 	if v.leases.all == nil {
 		v.leases.all = make(map[string]*served)

@@ -338,7 +338,7 @@ func TestImageIsLetGo(t *testing.T) {
 		s := &Server{o: Options{ClearWithin: time.Millisecond, Pod: &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: test.once}}}}}
 		l := &launch{s: s, image: opened, log: slog.New(slog.DiscardHandler)}
 		answers, ended := make(chan struct{}), make(chan error)
-		l.meanwhile.push(func() error { <-answers; return opened.Close() })
+		l.meanwhile.Push(func() error { <-answers; return opened.Close() })
 		go func() { ended <- s.cleanUp(l, test.runs) }()
 		if !test.waits {
 			if err := <-ended; err == nil || !strings.Contains(err.Error(), "has not answered for 1ms") {

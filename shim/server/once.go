@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // once says whether no other guest may go on from the launch's image.
@@ -21,14 +22,14 @@ func (l *launch) checkOnce() error {
 	if pod := l.s.o.Pod; pod != nil && pod.Described.Restore != nil && pod.Described.Restore.Once {
 		dir := pod.Described.Restore.Directory
 		if restore := l.vm.plan.Restore; restore == nil || restore.Directory != dir {
-			return fault(shim.CodeInvalid, "restore", "this pod's VM goes on from the image in %s, and is not launched otherwise", dir)
+			return fault.New(shim.CodeInvalid, "restore", "this pod's VM goes on from the image in %s, and is not launched otherwise", dir)
 		}
 	}
 	switch {
 	case !l.once():
 		return nil
 	case l.vm.plan.Restore.Lazy:
-		return fault(shim.CodeInvalid, "lazy", "an image that is removed once its guest runs can't be mapped: restore it eagerly")
+		return fault.New(shim.CodeInvalid, "lazy", "an image that is removed once its guest runs can't be mapped: restore it eagerly")
 	}
 	return l.image.CheckUnused()
 }

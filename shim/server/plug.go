@@ -11,6 +11,8 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // ErrGuestKeeps is wrapped by Detach's errors when the guest has not let the device
@@ -52,14 +54,14 @@ const (
 // plugs is what has become of a VMM's devices since its launch, guarded by Server.mu.
 type plugs struct {
 	// attached has what takes back what was made for each device.
-	attached map[string]*undoStack
+	attached map[string]*undo.Stack
 	// leaving are those that the guest has not let go when it was asked.
 	leaving map[string]context.CancelFunc
 	notes   []note
 }
 
 func newPlugs() plugs {
-	return plugs{attached: make(map[string]*undoStack), leaving: make(map[string]context.CancelFunc)}
+	return plugs{attached: make(map[string]*undo.Stack), leaving: make(map[string]context.CancelFunc)}
 }
 
 // note is what an agent wants those after it to know of a device.
@@ -91,13 +93,13 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, er
 	case err != nil:
 		return nil, nil, nil, err
 	case s.prepared != nil:
-		return nil, nil, nil, precondition("a save into %s is under way", s.prepared.directory)
+		return nil, nil, nil, fault.Precondition("a save into %s is under way", s.prepared.directory)
 	case v.stopping != nil, v.killed, s.closing:
-		return nil, nil, nil, precondition("the VM is being stopped")
+		return nil, nil, nil, fault.Precondition("the VM is being stopped")
 	}
 	machine, can := v.machine.(Plugger)
 	if !can {
-		return nil, nil, nil, precondition("devices of a %s can't come and go while it runs: stop the VM, change its specification and start it again", v.plan.VMM)
+		return nil, nil, nil, fault.Precondition("devices of a %s can't come and go while it runs: stop the VM, change its specification and start it again", v.plan.VMM)
 	}
 	op, err := s.begin(name, owner)
 	return op, v, machine, err
@@ -107,11 +109,11 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, er
 func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work, error) {
 	a := args.Attachment
 	if a == nil || a.Device == "" {
-		return nil, fault(shim.CodeInvalid, "attachment", "missing, or without a device")
+		return nil, fault.New(shim.CodeInvalid, "attachment", "missing, or without a device")
 	}
 	for _, f := range a.Files {
 		if f.Kind != plan.FilePath && f.Kind != plan.FileReceived {
-			return nil, fault(shim.CodeInvalid, f.Field, "a file of kind %q doesn't come while the VMM runs", f.Kind)
+			return nil, fault.New(shim.CodeInvalid, f.Field, "a file of kind %q doesn't come while the VMM runs", f.Kind)
 		}
 	}
 	s.mu.Lock()
@@ -122,23 +124,23 @@ func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work
 	}
 	if v.plugs.attached[a.Device] != nil {
 		s.over(op)
-		return nil, precondition("%s is attached already", a.Device)
+		return nil, fault.Precondition("%s is attached already", a.Device)
 	}
 	if len(v.plugs.notes) >= maxNotes {
 		s.over(op)
-		return nil, precondition("%d devices have come and gone: save and restore the VM, or stop and start it", maxNotes)
+		return nil, fault.Precondition("%d devices have come and gone: save and restore the VM, or stop and start it", maxNotes)
 	}
 	return func() (any, error) { return nil, s.attachDevice(op, v, machine, args, files) }, nil
 }
 
 func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.Attach, files []*os.File) error {
-	a, undo := args.Attachment, new(undoStack)
+	a, undo := args.Attachment, new(undo.Stack)
 	o := &opener{
 		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), volumes: s.volumes(), received: files, undo: undo,
 	}
 	err := o.all(op.ctx)
 	if err == nil && args.Lease != nil {
-		undo.push(func() error { return v.leases.end(a.Device) })
+		undo.Push(func() error { return v.leases.end(a.Device) })
 		err = s.addLease(v, a.Device, args.Lease, files)
 	}
 	if err == nil {
@@ -151,14 +153,14 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		s.log.Warn("a device was attached for an agent that has gone", "device", a.Device)
 	}
 	if err != nil {
-		err = errors.Join(v.proc.explain(op.ctx, err), undo.run())
+		err = errors.Join(v.proc.explain(op.ctx, err), undo.Run())
 		s.log.Info("a device was not attached", "device", a.Device, "error", err)
 		s.finish(op, func() {})
 		return err
 	}
 	faultpoint.Reach("shim.attach.attached")
 	v.leases.serve()
-	v.undo.push(undo.run)
+	v.undo.Push(undo.Run)
 	s.finish(op, func() {
 		v.disks = append(v.disks, o.disks...)
 		v.plugs.attached[a.Device] = undo
@@ -171,7 +173,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 
 func (s *Server) beginDetach(c *conn, args *shim.Detach) (work, error) {
 	if d := args.Detachment; d == nil || d.Device == "" {
-		return nil, fault(shim.CodeInvalid, "detachment", "missing, or without a device")
+		return nil, fault.New(shim.CodeInvalid, "detachment", "missing, or without a device")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +204,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	if op.ctx.Err() != nil || !keeps {
 		err = v.proc.explain(op.ctx, err)
 	} else {
-		err = fault(shim.CodeTimeout, "", "the guest has not let it go within %v: it still has it, and may let it go later", args.Within)
+		err = fault.New(shim.CodeTimeout, "", "the guest has not let it go within %v: it still has it, and may let it go later", args.Within)
 	}
 	s.log.Info("a device was not detached", "device", d.Device, "error", err)
 	s.finish(op, func() {
@@ -223,7 +225,7 @@ func (s *Server) takeBack(v *vm, device string) {
 	if undo == nil {
 		return
 	}
-	if err := undo.run(); err != nil {
+	if err := undo.Run(); err != nil {
 		s.log.Error("clean up after a device", "device", device, "error", err)
 	}
 }
@@ -260,7 +262,7 @@ func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
 	device := args.Detachment.Device
 	ctx, cancel := context.WithCancel(context.Background())
 	v.plugs.leaving[device] = cancel
-	v.undo.push(func() error { cancel(); return nil })
+	v.undo.Push(func() error { cancel(); return nil })
 	v.background.Go(func() {
 		defer cancel()
 		if err := machine.AwaitGone(ctx, args.Detachment.Instructions); err != nil {

@@ -297,7 +297,7 @@ func TestOthersAreServedDuringDetach(t *testing.T) {
 	s.check(s.client.Attach(s.ctx, attach, nil))
 	waiting, goOn := make(chan struct{}), make(chan struct{})
 	s.server.mu.Lock()
-	s.server.vm.plugs.attached["data"].push(func() error {
+	s.server.vm.plugs.attached["data"].Push(func() error {
 		close(waiting)
 		<-goOn
 		return nil

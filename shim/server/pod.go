@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // probeTime bounds the question what the pod's VMMs can do: a QEMU that is asked
@@ -67,7 +68,7 @@ func (s *Server) watchedDevices() bool {
 // each time: by then the agent has given the pod's user what it was allocated.
 func (s *Server) describe(args *shim.Describe) (work, error) {
 	if s.o.Pod == nil {
-		return nil, precondition("this shim is in no pod: the agent that started it knows what for")
+		return nil, fault.Precondition("this shim is in no pod: the agent that started it knows what for")
 	}
 	return func() (any, error) {
 		out := s.o.Pod.Described

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 const (
@@ -205,7 +206,7 @@ func explained(d Driver, p *plan.Plan, err error) error {
 	if about == nil {
 		return ended
 	}
-	return fault(about.Code, about.Field, "%s: %v", about.Message, ended)
+	return fault.New(about.Code, about.Field, "%s: %v", about.Message, ended)
 }
 
 // dying is how long a VMM that has closed its monitor may take to end by itself.
@@ -234,7 +235,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 		p.endsSoon()
 	}
 	cause := context.Cause(ctx)
-	if p.ended() && !errors.Is(cause, errKilled) {
+	if p.ended() && !errors.Is(cause, fault.ErrKilled) {
 		return p.failure()
 	}
 	if cause != nil {

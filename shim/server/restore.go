@@ -10,12 +10,14 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // openImage opens the image that a plan goes on from, sees that it is the one
 // that was planned with, and that all but its RAM is whole. Both the image and
 // its lock last until undo.
-func (s *Server) openImage(ctx context.Context, p *plan.Plan, undo *undoStack) (*memory.Image, error) {
+func (s *Server) openImage(ctx context.Context, p *plan.Plan, undo *undo.Stack) (*memory.Image, error) {
 	if p.Restore == nil {
 		return nil, nil
 	}
@@ -23,11 +25,11 @@ func (s *Server) openImage(ctx context.Context, p *plan.Plan, undo *undoStack) (
 	if err != nil {
 		return nil, err
 	}
-	undo.push(img.Close)
+	undo.Push(img.Close)
 	lock, err := img.LockShared()
 	switch {
 	case err == nil:
-		undo.push(lock.Unlock)
+		undo.Push(lock.Unlock)
 	case !errors.Is(err, errors.ErrUnsupported):
 		return nil, err
 	}
@@ -41,17 +43,17 @@ func checkImage(p *plan.Plan, m *memory.Manifest) error {
 	dir := p.Restore.Directory
 	switch {
 	case m.ID != p.Restore.ImageID:
-		return precondition("%s: the image there is now %s, not %s: it was replaced meanwhile, try again", dir, m.ID, p.Restore.ImageID)
+		return fault.Precondition("%s: the image there is now %s, not %s: it was replaced meanwhile, try again", dir, m.ID, p.Restore.ImageID)
 	case m.MemorySize != p.Memory.Size:
-		return fault(shim.CodeInvalid, "memory.size", "%d bytes, and the image in %s has %d", p.Memory.Size, dir, m.MemorySize)
+		return fault.New(shim.CodeInvalid, "memory.size", "%d bytes, and the image in %s has %d", p.Memory.Size, dir, m.MemorySize)
 	case m.VMM.Name != p.VMM:
-		return fault(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, dir, m.VMM.Name)
+		return fault.New(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, dir, m.VMM.Name)
 	case p.Restore.Lazy && m.Layout != memory.LayoutRaw:
-		return precondition("%s: an image with layout %s can't be restored lazily: restore it eagerly (without --lazy)", dir, m.Layout)
+		return fault.Precondition("%s: an image with layout %s can't be restored lazily: restore it eagerly (without --lazy)", dir, m.Layout)
 	case p.Memory.InVMM && m.Layout != memory.LayoutStream:
-		return precondition("%s: an image with layout %s has its memory in a file, and the VMM loads it with its state only", dir, m.Layout)
+		return fault.Precondition("%s: an image with layout %s has its memory in a file, and the VMM loads it with its state only", dir, m.Layout)
 	case !p.Restore.Lazy && !p.Memory.InVMM && p.Memory.Path == "":
-		return fault(shim.CodeInvalid, "memory.path", "missing: only a VM that maps an image, or has its memory in the VMM, has no RAM file")
+		return fault.New(shim.CodeInvalid, "memory.path", "missing: only a VM that maps an image, or has its memory in the VMM, has no RAM file")
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 const opSave = "save"
@@ -58,7 +59,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File
 // its path. It is the save's own.
 func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) {
 	invalid := func(format string, of ...any) (*os.File, error) {
-		return nil, fault(shim.CodeInvalid, "directory", format, of...)
+		return nil, fault.New(shim.CodeInvalid, "directory", format, of...)
 	}
 	switch {
 	case !args.Attached && !filepath.IsAbs(args.Directory):
@@ -88,13 +89,13 @@ func (s *Server) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.F
 	case err != nil:
 		return nil, err
 	case s.prepared != nil:
-		return nil, precondition("a save into %s is under way", s.prepared.directory)
+		return nil, fault.Precondition("a save into %s is under way", s.prepared.directory)
 	case s.clearing != "":
-		return nil, precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
+		return nil, fault.Precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
 	case v.stopping != nil, v.killed, s.closing:
-		return nil, precondition("the VM is being stopped")
+		return nil, fault.Precondition("the VM is being stopped")
 	case v.freeze.thaw != nil: // the image would have nobody who thaws it
-		return nil, precondition("the guest's file systems are frozen: thaw them first, or wait for the end of the freeze's time")
+		return nil, fault.Precondition("the guest's file systems are frozen: thaw them first, or wait for the end of the freeze's time")
 	case s.damaged != "":
 		return nil, s.fromDamaged()
 	}
@@ -146,7 +147,7 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 // fromDamaged refuses a save that would make of what is damaged an image that looks
 // whole; s.mu is held.
 func (s *Server) fromDamaged() error {
-	return fault(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
+	return fault.New(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
 }
 
 // awaitVerified waits, while the guest goes on, until it is known whether the image that

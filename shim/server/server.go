@@ -20,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // Options are what a shim is started with.
@@ -278,7 +279,7 @@ func (s *Server) checkPeer(c *net.UnixConn) error {
 // begin starts an operation; s.mu is held.
 func (s *Server) begin(name string, owner *conn) (*operation, error) {
 	if s.op != nil {
-		return nil, precondition("another request is under way, %s: try again when it is over", s.op.name)
+		return nil, fault.Precondition("another request is under way, %s: try again when it is over", s.op.name)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.op = &operation{name: name, owner: owner, ctx: ctx, cancel: cancel, done: make(chan struct{})}
@@ -331,7 +332,7 @@ func (s *Server) giveUpWaiting() {
 // terminate ends everything in good order.
 func (s *Server) terminate() {
 	s.o.Log.Info("asked to end")
-	v := s.abortAll(errSignal)
+	v := s.abortAll(fault.ErrSignal)
 	if v == nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // stopping is a VM whose guest was asked to shut down.
@@ -66,7 +67,7 @@ func (s *Server) beginStop(args *shim.Stop) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.op != nil || s.prepared != nil:
-		return nil, precondition("a %s is under way: wait for it, abort it, or kill the VM", s.underWay())
+		return nil, fault.Precondition("a %s is under way: wait for it, abort it, or kill the VM", s.underWay())
 	}
 	s.stopWithin(v, max(0, args.Grace))
 	return func() (any, error) {
@@ -146,24 +147,24 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 	op, v := s.op, s.vm
 	if v == nil && op != nil && op.name == opLaunch {
 		return func() (any, error) {
-			op.end(errKilled)
+			op.end(fault.ErrKilled)
 			<-op.done
 			if next, err := s.beginKill(args); err == nil {
 				return next() // it was too late to undo the launch
 			}
-			return nil, precondition("the launch was given up: there is no VMM any more")
+			return nil, fault.Precondition("the launch was given up: there is no VMM any more")
 		}, nil
 	}
 	switch {
 	case v == nil:
-		return nil, precondition("no VMM was started")
+		return nil, fault.Precondition("no VMM was started")
 	case v.ended:
 		return s.awaitExit, nil
 	}
 	v.killed = true
 	s.refusal = cmp.Or(s.refusal, args.Reason)
 	if op != nil {
-		op.end(errKilled)
+		op.end(fault.ErrKilled)
 	}
 	return func() (any, error) {
 		if err := v.proc.kill(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 // onDisk does f, which works at the image, and doesn't wait for its end when ctx ends
@@ -103,7 +104,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 			break // without a monitor it can't be told again
 		}
 		s.log.Error("let the guest go on", "error", err, "try", try+1)
-		if asError(err).Code == shim.CodeChangedDisk {
+		if fault.Of(err).Code == shim.CodeChangedDisk {
 			break
 		}
 	}
@@ -177,7 +178,7 @@ func (s *Server) beginAbort(c *conn) (work, error) {
 	defer s.mu.Unlock()
 	if op := s.op; op != nil && op.owner == c {
 		return func() (any, error) {
-			op.end(errAborted)
+			op.end(fault.ErrAborted)
 			<-op.done
 			return nil, nil
 		}, nil

@@ -12,6 +12,8 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/display"
+	"github.com/vmlet/vmlet/shim/server/fault"
+	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
 // vm is a VMM that was launched, with all that belongs to it.
@@ -29,7 +31,7 @@ type vm struct {
 	keep       json.RawMessage // the agent's own
 	// grace that the guest has after a signal; nil: the shim's.
 	grace      *time.Duration
-	undo       undoStack
+	undo       undo.Stack
 	leases     leases
 	background sync.WaitGroup // what uses the image
 	freezing   sync.Mutex     // held while its agent freezes or thaws
@@ -72,7 +74,7 @@ func (s *Server) watch(v *vm) {
 	// Written down first: what follows may take long, and be cut short.
 	s.record(exit)
 	faultpoint.Reach("shim.end.recorded")
-	if err := v.undo.run(); err != nil {
+	if err := v.undo.Run(); err != nil {
 		s.log.Error("clean up after the VMM", "error", err)
 	}
 	faultpoint.Reach("shim.end.undone")
@@ -190,11 +192,11 @@ func (s *Server) welcome() shim.Welcome {
 func (s *Server) running() (*vm, error) {
 	switch {
 	case s.vm == nil && s.op != nil:
-		return nil, precondition("the VMM is still being started")
+		return nil, fault.Precondition("the VMM is still being started")
 	case s.vm == nil:
-		return nil, precondition("no VMM was started")
+		return nil, fault.Precondition("no VMM was started")
 	case s.vm.ended:
-		return nil, precondition("the VMM has ended")
+		return nil, fault.Precondition("the VMM has ended")
 	}
 	return s.vm, nil
 }
@@ -205,7 +207,7 @@ func (s *Server) lost(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	if s.op != nil && s.op.owner == c {
-		s.op.end(errGone)
+		s.op.end(fault.ErrGone)
 	}
 	p, v := s.prepared, s.vm
 	if p == nil || p.owner != c || s.op != nil {
@@ -229,7 +231,7 @@ func (s *Server) attach(args *shim.Console) (work, error) {
 	return func() (any, error) {
 		f, err := v.console.Attach(args.Backlog)
 		if err != nil {
-			return nil, precondition("%v", err)
+			return nil, fault.Precondition("%v", err)
 		}
 		return f, nil
 	}, nil
@@ -239,7 +241,7 @@ func (s *Server) beginRelease(args *shim.Release) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.op != nil || s.vm != nil && s.exit == nil {
-		return nil, precondition("the shim has a VMM: stop or kill it")
+		return nil, fault.Precondition("the shim has a VMM: stop or kill it")
 	}
 	return func() (any, error) {
 		s.mu.Lock()

@@ -1,24 +1,25 @@
-package server
+// Package undo keeps what takes back what was made.
+package undo
 
 import (
 	"errors"
 	"sync"
 )
 
-// undoStack has what takes back, in reverse order, what was made.
-type undoStack struct {
+// Stack has what takes back, in reverse order, what was made.
+type Stack struct {
 	mu    sync.Mutex
 	steps []func() error
 }
 
-func (u *undoStack) push(step func() error) {
+func (u *Stack) Push(step func() error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.steps = append(u.steps, step)
 }
 
-// run takes everything back, once, and returns what could not be.
-func (u *undoStack) run() error {
+// Run takes everything back, once, and returns what could not be.
+func (u *Stack) Run() error {
 	u.mu.Lock()
 	steps := u.steps
 	u.steps = nil

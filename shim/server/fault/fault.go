@@ -1,39 +1,43 @@
-package server
+// Package fault makes and classifies the errors that the shim answers with.
+package fault
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
-	"golang.org/x/sys/unix"
 )
 
 // Causes of cancelled operations.
 var (
-	errAborted = errors.New("aborted")
-	errGone    = errors.New("the agent's connection has ended")
-	errKilled  = errors.New("the VM was killed")
-	errSignal  = errors.New("the shim got a signal to end")
+	ErrAborted = errors.New("aborted")
+	ErrGone    = errors.New("the agent's connection has ended")
+	ErrKilled  = errors.New("the VM was killed")
+	ErrSignal  = errors.New("the shim got a signal to end")
 )
 
-func fault(code shim.Code, field, format string, args ...any) *shim.Error {
+// New is an error with a code, about a field of the request or of the plan's specification; empty: about none.
+func New(code shim.Code, field, format string, args ...any) *shim.Error {
 	return &shim.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-func precondition(format string, args ...any) *shim.Error {
-	return fault(shim.CodePrecondition, "", format, args...)
+// Precondition: not in this state.
+func Precondition(format string, args ...any) *shim.Error {
+	return New(shim.CodePrecondition, "", format, args...)
 }
 
-// invalid is about a field of the plan's specification.
-func invalid(field string, err error) *shim.Error {
-	return fault(shim.CodeInvalid, field, "%v", err)
+// Invalid is about a field of the plan's specification.
+func Invalid(field string, err error) *shim.Error {
+	return New(shim.CodeInvalid, field, "%v", err)
 }
 
-// asError classifies an error for the protocol.
-func asError(err error) *shim.Error {
+// Of classifies an error for the protocol.
+func Of(err error) *shim.Error {
 	var known *shim.Error
 	if errors.As(err, &known) {
 		if known.Message == err.Error() || known.Error() == err.Error() {
@@ -60,7 +64,7 @@ func codeOf(err error) shim.Code {
 		return shim.CodeDamaged
 	case errors.As(err, &image), errors.Is(err, memory.ErrNotImage):
 		return shim.CodeInvalid
-	case errors.Is(err, errAborted), errors.Is(err, errGone), errors.Is(err, errKilled), errors.Is(err, errSignal), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrAborted), errors.Is(err, ErrGone), errors.Is(err, ErrKilled), errors.Is(err, ErrSignal), errors.Is(err, context.Canceled):
 		return shim.CodeCancelled
 	}
 	for _, world := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM, unix.EROFS} {
