@@ -11,7 +11,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -30,50 +30,50 @@ var errChanged = errors.New("the objects have changed")
 
 // act carries out one action. The error is errChanged where the API server says that the
 // objects are not as decide had them.
-func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a action) error {
+func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a action.Action) error {
 	var err error
 	switch a := a.(type) {
-	case patchMachine:
-		err = r.Client.Patch(ctx, a.to.DeepCopy(), changed(vm))
-	case patchInstance:
-		err = r.patchInstance(ctx, a.to)
-	case directInstance:
+	case action.PatchMachine:
+		err = r.Client.Patch(ctx, a.To.DeepCopy(), changed(vm))
+	case action.PatchInstance:
+		err = r.patchInstance(ctx, a.To)
+	case action.DirectInstance:
 		err = r.directInstance(ctx, a)
-	case sizeInstance:
-		err = r.sizeInstance(ctx, a)
-	case createClaim:
-		if err = r.Client.Create(ctx, a.claim.DeepCopy()); err == nil {
-			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulCreate, "Created PersistentVolumeClaim " + a.claim.Name + " for the guest's memory"})
+	case action.ResizeInstance:
+		err = r.resizeInstance(ctx, a)
+	case action.CreateClaim:
+		if err = r.Client.Create(ctx, a.Claim.DeepCopy()); err == nil {
+			r.event(vm, action.Normal(reasonSuccessfulCreate, "Created PersistentVolumeClaim %s for the guest's memory", a.Claim.Name))
 		}
-	case deleteClaim:
-		if err = r.Client.Delete(ctx, a.claim.DeepCopy(), client.Preconditions{UID: &a.claim.UID}); err == nil {
-			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDelete, "Deleted PersistentVolumeClaim " + a.claim.Name})
+	case action.DeleteClaim:
+		if err = r.Client.Delete(ctx, a.Claim.DeepCopy(), client.Preconditions{UID: &a.Claim.UID}); err == nil {
+			r.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted PersistentVolumeClaim %s", a.Claim.Name))
 		}
-	case say:
-		r.event(vm, a.event)
-	case createDataVolume:
-		err = r.createDataVolume(ctx, vm, a.template)
-	case adoptDataVolume:
-		err = r.adoptDataVolume(ctx, vm, a.name)
-	case importClaim:
-		err = r.importClaim(ctx, vm, a.template)
-	case bindClaim:
-		err = r.bindClaim(ctx, vm, a.name)
-	case createRevision:
-		if err = r.Client.Create(ctx, a.revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
-			err = r.takeOver(ctx, vm, a.revision)
+	case action.RecordEvent:
+		r.event(vm, a.Event)
+	case action.CreateDataVolume:
+		err = r.createDataVolume(ctx, vm, a.Template)
+	case action.AdoptDataVolume:
+		err = r.adoptDataVolume(ctx, vm, a.Name)
+	case action.ImportClaim:
+		err = r.importClaim(ctx, vm, a.Template)
+	case action.BindClaim:
+		err = r.bindClaim(ctx, vm, a.Name)
+	case action.CreateRevision:
+		if err = r.Client.Create(ctx, a.Revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
+			err = r.takeOver(ctx, vm, a.Revision)
 		}
-	case createInstance:
-		if err = r.Client.Create(ctx, a.instance.DeepCopy()); err == nil {
-			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulCreate, "Created VirtualMachineInstance " + a.instance.Name})
+	case action.CreateInstance:
+		if err = r.Client.Create(ctx, a.Instance.DeepCopy()); err == nil {
+			r.event(vm, action.Normal(reasonSuccessfulCreate, "Created VirtualMachineInstance %s", a.Instance.Name))
 		}
-	case pruneRevisions:
-		err = r.prune(ctx, vm, a.keep)
-	case deleteInstance:
-		if err = r.Client.Delete(ctx, a.instance.DeepCopy(), client.Preconditions{UID: &a.instance.UID}); err == nil {
-			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDelete, "Deleted VirtualMachineInstance " + a.instance.Name})
+	case action.PruneRevisions:
+		err = r.prune(ctx, vm, a.Keep)
+	case action.DeleteInstance:
+		if err = r.Client.Delete(ctx, a.Instance.DeepCopy(), client.Preconditions{UID: &a.Instance.UID}); err == nil {
+			r.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted VirtualMachineInstance %s", a.Instance.Name))
 		}
-	case writeStatus:
+	case action.WriteStatus:
 		err = r.writeStatus(ctx, vm, a)
 	default:
 		err = fmt.Errorf("unknown action %T", a)
@@ -89,13 +89,13 @@ func changed(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, w writeStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, w action.WriteStatus) error {
 	to := vm.DeepCopy()
-	to.Status = *w.status
+	to.Status = *w.Status
 	if err := r.Client.Status().Patch(ctx, to, changed(vm)); err != nil {
 		return err
 	}
-	for _, e := range w.events {
+	for _, e := range w.Events {
 		r.event(vm, e)
 	}
 	return nil
@@ -115,27 +115,27 @@ func (r *Reconciler) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMa
 }
 
 // directInstance writes what the controller alone may of an instance's spec.
-func (r *Reconciler) directInstance(ctx context.Context, a directInstance) error {
+func (r *Reconciler) directInstance(ctx context.Context, a action.DirectInstance) error {
 	spec := map[string]any{"stopStrategy": nil, "utilityVolumes": nil}
-	if a.stop != "" {
-		spec["stopStrategy"] = a.stop
+	if a.Stop != "" {
+		spec["stopStrategy"] = a.Stop
 	}
-	if len(a.volumes) > 0 {
-		spec["utilityVolumes"] = a.volumes
+	if len(a.Volumes) > 0 {
+		spec["utilityVolumes"] = a.Volumes
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.instance.UID}, "spec": spec})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.Instance.UID}, "spec": spec})
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, a.instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return r.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
-func (r *Reconciler) sizeInstance(ctx context.Context, a sizeInstance) error {
-	patch, err := a.patch()
+func (r *Reconciler) resizeInstance(ctx context.Context, a action.ResizeInstance) error {
+	patch, err := sizePatch(a)
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, a.instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return r.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
 func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
@@ -150,7 +150,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.Virtua
 	if err := r.Client.Create(ctx, u); err != nil {
 		return err
 	}
-	r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDataVolumeCreate, "Created DataVolume " + template.Name})
+	r.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created DataVolume %s", template.Name))
 	return nil
 }
 
@@ -220,33 +220,33 @@ func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, k
 }
 
 // event tells Kubernetes of something that happened to the VM.
-func (r *Reconciler) event(vm *kubevirtv1.VirtualMachine, e event) {
+func (r *Reconciler) event(vm *kubevirtv1.VirtualMachine, e action.Event) {
 	const most = 1000 // of the 1024 bytes that a note may have
-	r.Events.Eventf(vm, nil, e.kind, e.reason, e.reason, "%s", clip(e.note, most))
+	r.Events.Eventf(vm, nil, e.Kind, e.Reason, e.Reason, "%s", action.Clip(e.Note, most))
 }
 
 // explain returns an action's error as what the VM's owner should know of it; nil if that is
 // nothing: the API server is away or busy.
-func explain(a action, err error) *failure {
+func explain(a action.Action, err error) *action.Failure {
 	var r refused
 	reason, event := reasonFailedCreate, reasonFailedCreate
 	switch a.(type) {
-	case deleteInstance, deleteClaim:
+	case action.DeleteInstance, action.DeleteClaim:
 		reason, event = reasonFailedDelete, reasonFailedDelete
-	case createDataVolume, adoptDataVolume, importClaim:
+	case action.CreateDataVolume, action.AdoptDataVolume, action.ImportClaim:
 		event = reasonFailedDataVolumeCreate
-	case patchMachine, createRevision, createInstance, createClaim, directInstance, sizeInstance:
+	case action.PatchMachine, action.CreateRevision, action.CreateInstance, action.CreateClaim, action.DirectInstance, action.ResizeInstance:
 	default:
 		return nil
 	}
 	switch {
 	case errors.As(err, &r):
-		return &failure{reason: reason, event: r.event, message: r.message}
+		return &action.Failure{Reason: reason, Event: r.event, Message: r.message}
 	case apierrors.IsTooManyRequests(err),
 		apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return nil
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
 		return nil
 	}
-	return &failure{reason: reason, event: event, message: clip(err.Error(), longest)}
+	return &action.Failure{Reason: reason, Event: event, Message: action.Clip(err.Error(), action.Longest)}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -136,12 +137,12 @@ func (o observed) madeClaim(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // discard deletes a claim that was made for this VM's memory, if it is there.
-func (o observed) discard(name string) []action {
+func (o observed) discard(name string) []action.Action {
 	claim := o.claims[name]
 	if !o.madeClaim(claim) || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	return []action{deleteClaim{claim}}
+	return []action.Action{action.DeleteClaim{Claim: claim}}
 }
 
 // unsuitable says why a guest can't be saved to a claim, and what to do; empty: it can.
@@ -187,7 +188,7 @@ func mountsEarly(o observed, instance *kubevirtv1.VirtualMachineInstance) bool {
 // mount gives an instance that boots the claim for its memory, and returns what has to be made and
 // what is needed no more. An image that the start discards stays until the guest runs. Without a
 // claim that suits the guest starts all the same: the save says what is wrong.
-func mount(o observed, instance *kubevirtv1.VirtualMachineInstance) (first []action) {
+func mount(o observed, instance *kubevirtv1.VirtualMachineInstance) (first []action.Action) {
 	complete := instance.DeepCopy()
 	o.defaults(complete)
 	if !mountsEarly(o, complete) {
@@ -211,7 +212,7 @@ func mount(o observed, instance *kubevirtv1.VirtualMachineInstance) (first []act
 		switch {
 		case chosen == "" && o.claims[name] == nil && !o.claimless:
 			chosen = name
-			first = append(first, createClaim{newClaim(o, name, room)})
+			first = append(first, action.CreateClaim{Claim: newClaim(o, name, room)})
 		case name != chosen && name != discarded:
 			first = append(first, o.discard(name)...)
 		}

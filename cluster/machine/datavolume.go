@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -64,7 +65,7 @@ func ownImport(claim *corev1.PersistentVolumeClaim) *dataVolume {
 	}
 	d := &dataVolume{phase: state.Phase, own: state, controlled: true}
 	if state.Phase == contract.ImportFailed {
-		d.fault = clip(state.Message, longest)
+		d.fault = action.Clip(state.Message, action.Longest)
 	}
 	return d
 }
@@ -73,7 +74,7 @@ func ownImport(claim *corev1.PersistentVolumeClaim) *dataVolume {
 func readDataVolume(u *unstructured.Unstructured) *dataVolume {
 	d := &dataVolume{controlled: metav1.GetControllerOf(u) != nil}
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-	d.phase = clip(phase, 64)
+	d.phase = action.Clip(phase, 64)
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		if fields, is := c.(map[string]any); is && d.fault == "" {
@@ -94,7 +95,7 @@ func importFault(condition map[string]any) string {
 	}
 	switch text("reason") {
 	case "Error", "ImagePullFailed":
-		return clip(text("reason")+": "+text("message"), longest)
+		return action.Clip(text("reason")+": "+text("message"), action.Longest)
 	}
 	return ""
 }
@@ -139,18 +140,4 @@ func with(m map[string]string, key, value string) map[string]string {
 	maps.Copy(c, m)
 	c[key] = value
 	return c
-}
-
-// longest is the most bytes of a message that a status keeps of what others say.
-const longest = 1024
-
-// clip bounds a text that others have written.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && text[most]&0xC0 == 0x80 { // within a rune
-		most--
-	}
-	return text[:most] + "…"
 }

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -18,61 +17,10 @@ import (
 type decision struct {
 	// actions are carried out in order, up to the first that fails; those that are independent
 	// all.
-	actions []action
+	actions []action.Action
 	// again is when the VM has to be looked at though nothing has changed; zero is never.
 	again time.Time
 }
-
-// action is one write. Each is one of these types.
-type action any
-
-type (
-	// patchMachine changes the VM's metadata or spec to these.
-	patchMachine struct{ to *kubevirtv1.VirtualMachine }
-	// patchInstance changes the instance's metadata to these.
-	patchInstance struct {
-		to *kubevirtv1.VirtualMachineInstance
-	}
-	// directInstance tells the instance how its guest is to end, empty: it goes on, and what is
-	// attached to its pod for that.
-	directInstance struct {
-		instance *kubevirtv1.VirtualMachineInstance
-		stop     string
-		volumes  []kubevirtv1.UtilityVolume
-	}
-	createClaim struct{ claim *corev1.PersistentVolumeClaim }
-	// deleteClaim is of one that was made for the VM's memory.
-	deleteClaim struct{ claim *corev1.PersistentVolumeClaim }
-	// say is of what happens without a change of the status.
-	say              struct{ event event }
-	createDataVolume struct {
-		template *kubevirtv1.DataVolumeTemplateSpec
-	}
-	// importClaim makes the claim of a template, which vmlet fills.
-	importClaim struct {
-		template *kubevirtv1.DataVolumeTemplateSpec
-	}
-	// bindClaim has a claim filled that waits for the VM's start.
-	bindClaim struct{ name string }
-	// adoptDataVolume makes the VM the owner of a DataVolume that has none.
-	adoptDataVolume struct{ name string }
-	createRevision  struct{ revision *appsv1.ControllerRevision }
-	createInstance  struct {
-		instance *kubevirtv1.VirtualMachineInstance
-	}
-	// pruneRevisions deletes the VM's ControllerRevisions but for these.
-	pruneRevisions struct{ keep []string }
-	deleteInstance struct {
-		instance *kubevirtv1.VirtualMachineInstance
-	}
-	writeStatus struct {
-		status *kubevirtv1.VirtualMachineStatus
-		events []event
-	}
-)
-
-// event is a Kubernetes event about the VM.
-type event struct{ kind, reason, note string }
 
 // decide says what is to be done about a VM next.
 func decide(o observed) decision {
@@ -86,17 +34,17 @@ func decide(o observed) decision {
 		return decision{} // no API server stores such a VM
 	}
 	if prepared := prepare(o.vm); prepared != nil && o.failed == nil {
-		return decision{actions: []action{patchMachine{prepared}}}
+		return decision{actions: []action.Action{action.PatchMachine{To: prepared}}}
 	}
 	if first := freeze(o); first != nil && o.failed == nil {
 		return decision{actions: first}
 	}
 	if to := taken(o); to != nil && o.failed == nil {
-		return decision{actions: []action{patchInstance{to}}}
+		return decision{actions: []action.Action{action.PatchInstance{To: to}}}
 	}
 	r := judge(o)
 	if r.flip && o.failed == nil {
-		return decision{actions: []action{patchMachine{flipped(o.vm)}}}
+		return decision{actions: []action.Action{action.PatchMachine{To: flipped(o.vm)}}}
 	}
 	d := decision{actions: release(o)}
 	if o.failed == nil && r.step != stop { // a VM whose disk can't be made can be stopped
@@ -114,14 +62,14 @@ func decide(o observed) decision {
 		d.actions = append(d.actions, r.resize()...)
 	}
 	if r.step == stop && o.failed == nil {
-		d.actions = append(d.actions, deleteInstance{o.own()})
+		d.actions = append(d.actions, action.DeleteInstance{Instance: o.own()})
 	}
 	return d
 }
 
 // starts: an instance is made.
 func (d decision) starts() bool {
-	return slices.ContainsFunc(d.actions, func(a action) bool { _, is := a.(createInstance); return is })
+	return slices.ContainsFunc(d.actions, action.Is[action.CreateInstance])
 }
 
 // look has the VM looked at again at a time, if that is earlier than another; zero is never.
@@ -131,22 +79,12 @@ func (d *decision) look(at time.Time) {
 	}
 }
 
-// independent: what follows in the list, if it is independent, too, is to be done though this
-// fails.
-func independent(a action) bool {
-	switch a.(type) {
-	case createDataVolume, adoptDataVolume, importClaim, bindClaim:
-		return true
-	}
-	return false
-}
-
 // write adds the VM's status where it says something new.
 func (d *decision) write(r ruling) {
 	to := status(r)
 	now, later := news(&r.vm.Status, to, r.own(), r.now)
 	if now {
-		d.actions = append(d.actions, writeStatus{to, eventsOf(r, to)})
+		d.actions = append(d.actions, action.WriteStatus{Status: to, Events: eventsOf(r, to)})
 	}
 	d.look(later)
 }
@@ -177,17 +115,17 @@ func flipped(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 }
 
 // creations are the objects that the VM is to be given now.
-func creations(r ruling) (actions []action) {
+func creations(r ruling) (actions []action.Action) {
 	for _, v := range r.volumes {
 		switch {
 		case v.missing() && (immediate(r.vm) || r.step == start):
 			if r.imports {
-				actions = append(actions, createDataVolume{v.template})
+				actions = append(actions, action.CreateDataVolume{Template: v.template})
 			} else if imports.Fault(v.template, r.vm.Namespace) == "" {
-				actions = append(actions, importClaim{v.template})
+				actions = append(actions, action.ImportClaim{Template: v.template})
 			}
 		case v.dataVolume != nil && v.dataVolume.waits() && r.wanted() && !v.bindNow:
-			actions = append(actions, bindClaim{v.name})
+			actions = append(actions, action.BindClaim{Name: v.name})
 		}
 	}
 	if r.creating == nil {
@@ -196,15 +134,15 @@ func creations(r ruling) (actions []action) {
 	if r.cluster.Stack.Mutates() {
 		r.defaults(r.creating) // the stack's webhooks take the place of the one that would
 	}
-	actions = append(append(actions, r.preparing...), createRevision{r.revision}, createInstance{r.creating})
-	return append(actions, pruneRevisions{append(typeRevisions(r.vm), r.revision.Name)})
+	actions = append(append(actions, r.preparing...), action.CreateRevision{Revision: r.revision}, action.CreateInstance{Instance: r.creating})
+	return append(actions, action.PruneRevisions{Keep: append(typeRevisions(r.vm), r.revision.Name)})
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.
-func adoptions(o observed) (actions []action) {
+func adoptions(o observed) (actions []action.Action) {
 	for _, v := range o.volumes {
 		if v.template != nil && v.dataVolume != nil && !v.dataVolume.controlled {
-			actions = append(actions, adoptDataVolume{v.name})
+			actions = append(actions, action.AdoptDataVolume{Name: v.name})
 		}
 	}
 	return actions
@@ -217,7 +155,7 @@ func remove(o observed) (d decision) {
 	if own != nil && !orphan {
 		d.write(judge(o))
 		if o.failed == nil && stateOf(own) != leaving {
-			d.actions = append(d.actions, deleteInstance{own})
+			d.actions = append(d.actions, action.DeleteInstance{Instance: own})
 		}
 		d.actions = append(d.actions, release(o)...)
 		return d
@@ -226,21 +164,21 @@ func remove(o observed) (d decision) {
 		if own.Spec.StopStrategy != "" && stateOf(own) == alive {
 			d.actions = append(d.actions, direct(own, "", own.Spec.UtilityVolumes)) // nobody would know that it is saved
 		}
-		d.actions = append(d.actions, patchInstance{released(own, o.vm)})
+		d.actions = append(d.actions, action.PatchInstance{To: released(own, o.vm)})
 	} else {
 		d.actions = append(d.actions, release(o)...)
 	}
 	if orphan {
-		d.actions = append(d.actions, pruneRevisions{}) // they mean nothing without the VM
+		d.actions = append(d.actions, action.PruneRevisions{}) // they mean nothing without the VM
 	}
 	if slices.Contains(o.vm.Finalizers, contract.FinalizerMachine) {
 		if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && !s.ClaimCreated && !slices.Contains(keptClaims(o.vm), s.Image.ClaimName) {
-			d.actions = append(d.actions, say{event{corev1.EventTypeNormal, reasonImageKept, fmt.Sprintf(
-				"The guest's memory stays in %s on claim %s, which is not the VM's: delete it there", s.Image.Directory, s.Image.ClaimName)}})
+			d.actions = append(d.actions, action.RecordEvent{Event: action.Normal(reasonImageKept,
+				"The guest's memory stays in %s on claim %s, which is not the VM's: delete it there", s.Image.Directory, s.Image.ClaimName)})
 		}
 		to := o.vm.DeepCopy()
 		to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
-		d.actions = append(d.actions, patchMachine{to})
+		d.actions = append(d.actions, action.PatchMachine{To: to})
 	}
 	return d
 }
@@ -248,7 +186,7 @@ func remove(o observed) (d decision) {
 // release takes the VM's finalizer off an instance that no VM needs to see any more: its own
 // once that has ended and is being deleted, another's of that name at once, if it is of no
 // controller that could.
-func release(o observed) []action {
+func release(o observed) []action.Action {
 	instance := o.instance
 	if instance == nil || !slices.Contains(instance.Finalizers, contract.FinalizerMachine) {
 		return nil
@@ -263,7 +201,7 @@ func release(o observed) []action {
 	}
 	to := instance.DeepCopy()
 	to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
-	return []action{patchInstance{to}}
+	return []action.Action{action.PatchInstance{To: to}}
 }
 
 // released returns an instance that outlives its VM.
@@ -296,12 +234,12 @@ func without(all []string, one string) []string {
 }
 
 // blocked says that another's instance has the VM's name.
-func blocked(o observed) *failure {
+func blocked(o observed) *action.Failure {
 	whose := "no VirtualMachine's"
 	if owner := metav1.GetControllerOf(o.instance); owner != nil {
 		whose = fmt.Sprintf("of %s %s with UID %s", owner.Kind, owner.Name, owner.UID)
 	}
-	return &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: clip(fmt.Sprintf(
+	return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: action.Clip(fmt.Sprintf(
 		"VirtualMachineInstance %s/%s exists and is not this VM's but %s: delete it, or give the VM another name",
-		o.instance.Namespace, o.instance.Name, whose), longest)}
+		o.instance.Namespace, o.instance.Name, whose), action.Longest)}
 }

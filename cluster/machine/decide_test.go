@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -85,8 +86,8 @@ func TestDefaultsWhereAStackMutates(t *testing.T) {
 		o.cluster.Stack.Webhooks = hooks
 		var filled []bool
 		for _, a := range decide(o).actions {
-			if c, is := a.(createInstance); is {
-				filled = append(filled, c.instance.Spec.Architecture != "")
+			if c, is := a.(action.CreateInstance); is {
+				filled = append(filled, c.Instance.Spec.Architecture != "")
 			}
 		}
 		if want := hooks != nil && len(hooks.MutatingWebhooks) > 0; !slices.Equal(filled, []bool{want}) {
@@ -100,48 +101,48 @@ func told(d decision) string {
 	var words []string
 	for _, a := range d.actions {
 		switch a := a.(type) {
-		case createInstance:
+		case action.CreateInstance:
 			word := "create"
-			if s := a.instance.Spec.StartStrategy; s != nil {
+			if s := a.Instance.Spec.StartStrategy; s != nil {
 				word += string(*s)
 			}
 			words = append(words, word)
-		case deleteInstance:
+		case action.DeleteInstance:
 			words = append(words, "delete")
-		case createRevision:
+		case action.CreateRevision:
 			words = append(words, "revision")
-		case pruneRevisions:
+		case action.PruneRevisions:
 			words = append(words, "prune")
-		case importClaim:
-			words = append(words, "import:"+a.template.Name)
-		case bindClaim:
-			words = append(words, "bind:"+a.name)
-		case createDataVolume:
-			words = append(words, "dv:"+a.template.Name)
-		case adoptDataVolume:
-			words = append(words, "adopt:"+a.name)
-		case patchMachine:
-			words = append(words, "patch:"+string(strategyOf(a.to))+fmt.Sprint(a.to.Finalizers))
-		case patchInstance:
-			words = append(words, fmt.Sprintf("release:%d owners,%v", len(a.to.OwnerReferences), a.to.Finalizers))
-		case createClaim:
-			words = append(words, "claim:"+a.claim.Name)
-		case deleteClaim:
-			words = append(words, "unclaim:"+a.claim.Name)
-		case directInstance:
+		case action.ImportClaim:
+			words = append(words, "import:"+a.Template.Name)
+		case action.BindClaim:
+			words = append(words, "bind:"+a.Name)
+		case action.CreateDataVolume:
+			words = append(words, "dv:"+a.Template.Name)
+		case action.AdoptDataVolume:
+			words = append(words, "adopt:"+a.Name)
+		case action.PatchMachine:
+			words = append(words, "patch:"+string(strategyOf(a.To))+fmt.Sprint(a.To.Finalizers))
+		case action.PatchInstance:
+			words = append(words, fmt.Sprintf("release:%d owners,%v", len(a.To.OwnerReferences), a.To.Finalizers))
+		case action.CreateClaim:
+			words = append(words, "claim:"+a.Claim.Name)
+		case action.DeleteClaim:
+			words = append(words, "unclaim:"+a.Claim.Name)
+		case action.DirectInstance:
 			var claims []string
-			for _, v := range a.volumes {
+			for _, v := range a.Volumes {
 				claims = append(claims, v.ClaimName)
 			}
-			words = append(words, "stop:"+a.stop+fmt.Sprint(claims))
-		case say:
-			words = append(words, "say:"+a.event.reason)
-		case writeStatus:
+			words = append(words, "stop:"+a.Stop+fmt.Sprint(claims))
+		case action.RecordEvent:
+			words = append(words, "say:"+a.Event.Reason)
+		case action.WriteStatus:
 			var queue string
-			for _, r := range a.status.StateChangeRequests {
+			for _, r := range a.Status.StateChangeRequests {
 				queue += "+" + string(r.Action)
 			}
-			words = append(words, string(a.status.PrintableStatus)+queue)
+			words = append(words, string(a.Status.PrintableStatus)+queue)
 		}
 	}
 	return strings.ReplaceAll(strings.Join(words, " "), "revision create", "create")
@@ -307,7 +308,7 @@ func TestRunning(t *testing.T) {
 	if got := told(d); !strings.HasPrefix(got, "patch:Always") {
 		t.Fatalf("a paused start: %q", got)
 	}
-	if to := d.actions[0].(patchMachine).to; to.Spec.RunStrategy != nil || !**running(to) {
+	if to := d.actions[0].(action.PatchMachine).To; to.Spec.RunStrategy != nil || !**running(to) {
 		t.Errorf("a paused start sets %v, %v", to.Spec.RunStrategy, **running(to))
 	}
 }
@@ -415,7 +416,7 @@ func TestPrepare(t *testing.T) {
 	if got, want := told(d), "patch:Always[else.io/x "+contract.FinalizerMachine+"]"; got != want {
 		t.Fatalf("%q, want %q", got, want)
 	}
-	to := d.actions[0].(patchMachine).to
+	to := d.actions[0].(action.PatchMachine).To
 	if got, want := string(to.Spec.Template.Spec.Domain.Firmware.UUID), "d32ff544-f682-571b-8677-3762f07ab8a4"; got != want {
 		t.Errorf("UUID %q, want KubeVirt's, %q", got, want)
 	}
@@ -434,7 +435,7 @@ func TestOrphanIsTaken(t *testing.T) {
 		if got, want := told(d), "release:1 owners,["+contract.FinalizerInstance+" "+contract.FinalizerMachine+"]"; got != want {
 			t.Fatalf("%s: %q, want %q", strategy, got, want)
 		}
-		o.instance = d.actions[0].(patchInstance).to
+		o.instance = d.actions[0].(action.PatchInstance).To
 		if got := told(decide(o)); got != then {
 			t.Errorf("%s, then: %q, want %q", strategy, got, then)
 		}
@@ -472,7 +473,7 @@ func TestForeignInstance(t *testing.T) {
 				if got := told(d); got != want {
 					t.Errorf("%s: %q, want %q", strategy, got, want)
 				}
-				failure := find(d.actions[0].(writeStatus).status.Conditions, kubevirtv1.ConditionFailure)
+				failure := find(d.actions[0].(action.WriteStatus).Status.Conditions, kubevirtv1.ConditionFailure)
 				if strategy != "Always" {
 					if failure != nil {
 						t.Errorf("%s: %v", strategy, failure)
@@ -482,7 +483,7 @@ func TestForeignInstance(t *testing.T) {
 				if failure == nil || failure.Reason != "FailedCreate" || !strings.Contains(failure.Message, c.whose) {
 					t.Errorf("condition %+v, want FailedCreate with %q", failure, c.whose)
 				}
-				if events := d.actions[0].(writeStatus).events; len(events) != 1 || events[0].reason != "FailedCreate" {
+				if events := d.actions[0].(action.WriteStatus).Events; len(events) != 1 || events[0].Reason != "FailedCreate" {
 					t.Errorf("events %v", events)
 				}
 			}
@@ -617,11 +618,11 @@ func TestDataVolumes(t *testing.T) {
 			if got := told(d); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
-			written := d.actions[len(d.actions)-1].(writeStatus)
-			if failed := strings.Contains(c.want, "Error"); failed && (len(written.events) != 1 || written.events[0].reason != "FailedDataVolumeImport") {
-				t.Errorf("events %v", written.events)
+			written := d.actions[len(d.actions)-1].(action.WriteStatus)
+			if failed := strings.Contains(c.want, "Error"); failed && (len(written.Events) != 1 || written.Events[0].Reason != "FailedDataVolumeImport") {
+				t.Errorf("events %v", written.Events)
 			}
-			failure := find(written.status.Conditions, kubevirtv1.ConditionFailure)
+			failure := find(written.Status.Conditions, kubevirtv1.ConditionFailure)
 			if refused := name == "without CDI"; refused != (failure != nil) {
 				t.Errorf("condition Failure %+v", failure)
 			}

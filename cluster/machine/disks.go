@@ -12,6 +12,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -26,12 +27,12 @@ type ClaimUses interface {
 
 // spoiled says why an instance that is about to be made must not go on from its image; nil: it may, or
 // it boots.
-func (r *Reconciler) spoiled(ctx context.Context, d decision) (*failure, error) {
-	i := slices.IndexFunc(d.actions, func(a action) bool { _, is := a.(createInstance); return is })
+func (r *Reconciler) spoiled(ctx context.Context, d decision) (*action.Failure, error) {
+	i := slices.IndexFunc(d.actions, func(a action.Action) bool { _, is := a.(action.CreateInstance); return is })
 	if i < 0 {
 		return nil, nil
 	}
-	instance := d.actions[i].(createInstance).instance
+	instance := d.actions[i].(action.CreateInstance).Instance
 	image := convert.RestoreFrom(instance)
 	if image == nil {
 		return nil, nil
@@ -41,7 +42,7 @@ func (r *Reconciler) spoiled(ctx context.Context, d decision) (*failure, error) 
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return &failure{reason: reasonRestoreFailed, message: "it is not known yet which pods used the VM's disks since the save: " + err.Error()}, nil
+		return &action.Failure{Reason: reasonRestoreFailed, Message: "it is not known yet who has used the VM's disks since the save: " + err.Error()}, nil
 	}
 	disks := convert.DiskClaims(instance)
 	for _, disk := range slices.Sorted(maps.Keys(disks)) {
@@ -72,13 +73,13 @@ func (r *Reconciler) spoiledDisk(ctx context.Context, name types.NamespacedName,
 	return claimwatch.Spoiled(name.Name, claim, use), nil
 }
 
-func diskChanged(disk, why string) *failure {
-	return &failure{reason: contract.RestoreDiskChanged, message: fmt.Sprintf(
+func diskChanged(disk, why string) *action.Failure {
+	return &action.Failure{Reason: contract.RestoreDiskChanged, Message: fmt.Sprintf(
 		"disk %s has volumeMode Block, and does not show whether anybody has written to it: %s; the guest's memory would destroy the file system on it", disk, why)}
 }
 
 // spoiledMeanwhile is spoiled of an instance that is about to go on.
-func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *failure {
+func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *action.Failure {
 	if !notResumed(own) || stateOf(own) != alive {
 		return nil
 	}

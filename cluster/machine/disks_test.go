@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -62,7 +63,7 @@ func TestSpoiled(t *testing.T) {
 // TestNotKnownYet: what can't be found out now is asked again later and later.
 func TestNotKnownYet(t *testing.T) {
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
-	s.spoiled = &failure{reason: reasonRestoreFailed, message: "the API server does not answer"}
+	s.spoiled = &action.Failure{Reason: reasonRestoreFailed, Message: "the API server does not answer"}
 	for n := int32(1); n <= 3; n++ {
 		expect(t, "try", s.step(), "Hibernated")
 		rs := s.vm.Status.ResumeStatus

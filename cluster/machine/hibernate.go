@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/cluster/validation"
 )
 
@@ -38,14 +39,14 @@ type hibernation struct {
 	status *kubevirtv1.HibernationStatus
 	resume *kubevirtv1.ResumeStatus
 	// first is done before the VM's status says so, then afterwards.
-	first, then []action
-	events      []event
+	first, then []action.Action
+	events      []action.Event
 	// again is when to look again for the hibernation's sake; zero: never.
 	again time.Time
 }
 
 func (h *hibernation) tell(kind, reason, format string, args ...any) {
-	h.events = append(h.events, event{kind, reason, fmt.Sprintf(format, args...)})
+	h.events = append(h.events, action.Event{Kind: kind, Reason: reason, Note: fmt.Sprintf(format, args...)})
 }
 
 // asleep: the guest is saved, or has suspended itself.
@@ -186,7 +187,7 @@ func (r *ruling) complete(image *kubevirtv1.SavedImage) {
 }
 
 // dispose deletes the claim that was made for a hibernation alone.
-func (o observed) dispose(s *kubevirtv1.HibernationStatus) []action {
+func (o observed) dispose(s *kubevirtv1.HibernationStatus) []action.Action {
 	if !s.ClaimCreated || s.ClaimName == "" {
 		return nil
 	}
@@ -283,7 +284,7 @@ func (r *ruling) endedUnsaved(own *kubevirtv1.VirtualMachineInstance) string {
 	words := "the guest ended before it was saved"
 	if own != nil {
 		if c := find(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && c.Reason == reasonGuestEnded && c.Message != "" {
-			words = clip(c.Message, longest)
+			words = action.Clip(c.Message, action.Longest)
 		}
 	}
 	if r.strategy == kubevirtv1.RunStrategyHibernate {
@@ -341,7 +342,7 @@ func (r *ruling) ask(own *kubevirtv1.VirtualMachineInstance) {
 	if s.Mode == kubevirtv1.HibernateSave {
 		switch why := r.unsuitable(s.ClaimName, room); {
 		case r.claims[s.ClaimName] == nil && s.ClaimCreated:
-			h.then = append(h.then, createClaim{newClaim(r.observed, s.ClaimName, room)})
+			h.then = append(h.then, action.CreateClaim{Claim: newClaim(r.observed, s.ClaimName, room)})
 			return
 		case why != "" && s.ClaimCreated && s.Phase != kubevirtv1.HibernationFailed:
 			r.failSave(reasonClaimUnsuitable, why)
@@ -411,7 +412,7 @@ func (r *ruling) follow(own *kubevirtv1.VirtualMachineInstance) {
 		}
 		attached = v.Phase == "MountedToPod" || v.Phase == "Ready"
 		if v.HibernationInfo != nil {
-			s.FileName = clip(v.HibernationInfo.TargetFileName, 255)
+			s.FileName = action.Clip(v.HibernationInfo.TargetFileName, 255)
 		}
 	}
 	c := find(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
@@ -437,12 +438,12 @@ func (r *ruling) follow(own *kubevirtv1.VirtualMachineInstance) {
 func (r *ruling) failSave(reason, message string) {
 	h := &r.hibernation
 	s := h.status
-	message = clip(message, longest)
+	message = action.Clip(message, action.Longest)
 	if s.Phase != kubevirtv1.HibernationFailed || s.Reason != reason {
 		s.Failures, s.CompletionTimestamp = min(max(s.Failures, 0), 1000)+1, r.stamp()
 		h.tell(corev1.EventTypeWarning, reasonHibernationFailed, "%s: %s", reason, message)
 	}
-	s.Phase, s.Reason, s.Message = kubevirtv1.HibernationFailed, clip(reason, 64), message
+	s.Phase, s.Reason, s.Message = kubevirtv1.HibernationFailed, action.Clip(reason, 64), message
 }
 
 // saveRetry is how long the next attempt waits after so many failures: 10 s, twice as long after
@@ -478,6 +479,6 @@ func (r *ruling) warn() {
 }
 
 // direct tells an instance how its guest is to end; empty: it goes on.
-func direct(own *kubevirtv1.VirtualMachineInstance, stop string, volumes []kubevirtv1.UtilityVolume) directInstance {
-	return directInstance{instance: own, stop: stop, volumes: volumes}
+func direct(own *kubevirtv1.VirtualMachineInstance, stop string, volumes []kubevirtv1.UtilityVolume) action.DirectInstance {
+	return action.DirectInstance{Instance: own, Stop: stop, Volumes: volumes}
 }

@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -29,7 +30,7 @@ func (r *Reconciler) importClaim(ctx context.Context, vm *kubevirtv1.VirtualMach
 	if err := r.Client.Create(ctx, claim); err != nil {
 		return err
 	}
-	r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDataVolumeCreate, "Created PersistentVolumeClaim " + t.Name + " to import " + claim.Annotations[contract.AnnotationImport]})
+	r.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created PersistentVolumeClaim %s to import %s", t.Name, claim.Annotations[contract.AnnotationImport]))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
 // step is what a run strategy asks for next.
@@ -38,14 +39,14 @@ type ruling struct {
 	// hibernation is what becomes of the guest's saved memory.
 	hibernation hibernation
 	// preparing is what is to be made or deleted before the instance is made.
-	preparing []action
+	preparing []action.Action
 	// creating is the instance that is made now, with its revision; nil if none is.
 	creating *kubevirtv1.VirtualMachineInstance
 	revision *appsv1.ControllerRevision
 	// retry is when a start is tried that has to wait for its time; zero if none has.
 	retry time.Time
 	// fault is what the user has to mend before the VM can do as its spec says; nil if nothing.
-	fault *failure
+	fault *action.Failure
 }
 
 // judge applies the run strategy.
@@ -154,7 +155,7 @@ func (r *ruling) create() {
 func (r *ruling) boot(paused bool) {
 	revision, err := newRevision(r.vm)
 	if err != nil {
-		r.fault = &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: err.Error()}
+		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 		return
 	}
 	r.creating, r.revision = newInstance(r.vm, paused), revision
@@ -162,7 +163,7 @@ func (r *ruling) boot(paused bool) {
 }
 
 // faults returns what keeps the VM from starting until somebody mends it.
-func (r *ruling) faults() *failure {
+func (r *ruling) faults() *action.Failure {
 	switch {
 	case r.failed != nil:
 		return r.failed
@@ -172,8 +173,8 @@ func (r *ruling) faults() *failure {
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
 		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyHibernate,
 	}, r.strategy):
-		return &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: fmt.Sprintf(
-			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once, Halted or Hibernate", clip(string(r.strategy), 64))}
+		return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: fmt.Sprintf(
+			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once, Halted or Hibernate", action.Clip(string(r.strategy), 64))}
 	case r.step == start && r.instance != nil:
 		return blocked(r.observed)
 	case r.imports:
@@ -184,7 +185,7 @@ func (r *ruling) faults() *failure {
 			continue
 		}
 		if fault := imports.Fault(v.template, r.vm.Namespace); fault != "" {
-			return &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: clip("spec."+fault, longest)}
+			return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedDataVolumeCreate, Message: action.Clip("spec."+fault, action.Longest)}
 		}
 	}
 	return nil

@@ -7,14 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
-
-// sizeInstance has the instance's guest be given another size while it runs.
-type sizeInstance struct {
-	instance *kubevirtv1.VirtualMachineInstance
-	to       size
-}
 
 // size is what can be changed of a guest that runs.
 type size struct {
@@ -39,7 +34,7 @@ func same(a, b *resource.Quantity) bool { return a == b || a != nil && b != nil 
 
 // resize returns what has the guest get the size that its VM has by now, where that can be done while
 // it runs: else a restart is required.
-func (r *ruling) resize() []action {
+func (r *ruling) resize() []action.Action {
 	own := r.own()
 	if own == nil || r.step == stop || r.started == nil || r.vm.Spec.Template == nil {
 		return nil
@@ -47,7 +42,7 @@ func (r *ruling) resize() []action {
 	wanted := newInstance(r.vm, false)
 	r.defaults(wanted)
 	if to := reachable(r.observed, own, sizeOf(wanted)); !to.equal(sizeOf(own)) {
-		return []action{sizeInstance{own, to}}
+		return []action.Action{action.ResizeInstance{Instance: own, Sockets: to.sockets, Memory: to.memory}}
 	}
 	return nil
 }
@@ -95,14 +90,14 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 	}
 }
 
-// patch is a merge patch of the instance, without its resource version: nobody else writes these fields.
-func (a sizeInstance) patch() ([]byte, error) {
-	domain := map[string]any{"cpu": map[string]any{"sockets": a.to.sockets}}
-	if a.to.memory != nil {
-		domain["memory"] = map[string]any{"guest": a.to.memory}
+// sizePatch is a merge patch of an instance, without its resource version: nobody else writes these fields.
+func sizePatch(a action.ResizeInstance) ([]byte, error) {
+	domain := map[string]any{"cpu": map[string]any{"sockets": a.Sockets}}
+	if a.Memory != nil {
+		domain["memory"] = map[string]any{"guest": a.Memory}
 	}
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": a.instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
+		"metadata": map[string]any{"uid": a.Instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
 		"spec":     map[string]any{"domain": domain},
 	})
 }

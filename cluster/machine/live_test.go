@@ -10,6 +10,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -104,8 +105,8 @@ func TestLiveSize(t *testing.T) {
 		r := judge(o)
 		given := ""
 		for _, a := range r.resize() {
-			to := a.(sizeInstance).to
-			given = fmt.Sprintf("%d %v", to.sockets, to.memory)
+			to := a.(action.ResizeInstance)
+			given = fmt.Sprintf("%d %v", to.Sockets, to.Memory)
 		}
 		if given != c.given {
 			t.Errorf("%s: given %q, want %q", name, given, c.given)

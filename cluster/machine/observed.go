@@ -8,6 +8,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -31,7 +32,7 @@ type observed struct {
 	saved *kubevirtv1.VirtualMachineSpec
 	// spoiled is why the guest must not go on from its image, as to who has used its disks; nil: nothing
 	// is known against it.
-	spoiled *failure
+	spoiled *action.Failure
 	// cluster is the cluster's configuration.
 	cluster configuration.Configuration
 	// imports: the cluster has DataVolumes.
@@ -41,17 +42,10 @@ type observed struct {
 	claimless bool
 	// failed is what was tried just now, in vain; nil if nothing was. It is not tried again
 	// at once.
-	failed *failure
+	failed *action.Failure
 	// defaults fills what an instance leaves unset, as admission does.
 	defaults func(*kubevirtv1.VirtualMachineInstance)
 	now      time.Time
-}
-
-// failure is what keeps a VM from what its spec asks for.
-type failure struct {
-	reason, message string
-	// event is the event's reason: that of the condition, or a narrower one.
-	event string
 }
 
 // own returns the instance if it is this VM's.

@@ -23,6 +23,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
 // Reconciler makes VirtualMachines what their specs say. Its fields are set before its
@@ -171,8 +172,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		d = decide(o)
 	}
 	a, err := r.carryOut(ctx, o.vm, d.actions)
-	if _, claim := a.(createClaim); claim && apierrors.IsForbidden(err) && d.starts() {
-		r.event(o.vm, event{corev1.EventTypeWarning, reasonFailedCreate, "The VM starts without a claim for its memory: " + err.Error()})
+	if _, claim := a.(action.CreateClaim); claim && apierrors.IsForbidden(err) && d.starts() {
+		r.event(o.vm, action.Warning(reasonFailedCreate, "The VM starts without a claim for its memory: %v", err))
 		o.claimless = true
 		d = decide(o)
 		a, err = r.carryOut(ctx, o.vm, d.actions)
@@ -189,16 +190,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // carryOut returns the first action that fails, and its error.
-func (r *Reconciler) carryOut(ctx context.Context, vm *kubevirtv1.VirtualMachine, all []action) (first action, failed error) {
+func (r *Reconciler) carryOut(ctx context.Context, vm *kubevirtv1.VirtualMachine, all []action.Action) (first action.Action, failed error) {
 	for _, a := range all {
-		if failed != nil && !independent(a) {
+		if failed != nil && !action.Independent(a) {
 			break
 		}
 		err := r.act(ctx, vm, a)
 		if err == nil || failed != nil {
 			continue
 		}
-		if first, failed = a, err; !independent(a) {
+		if first, failed = a, err; !action.Independent(a) {
 			break
 		}
 	}
@@ -214,12 +215,12 @@ func (r *Reconciler) wait(d decision) reconcile.Result {
 }
 
 // tell has the VM's status say what has failed. It returns the error of that.
-func (r *Reconciler) tell(ctx context.Context, o observed, a action, failed error) error {
+func (r *Reconciler) tell(ctx context.Context, o observed, a action.Action, failed error) error {
 	if o.failed = explain(a, failed); o.failed == nil {
 		return failed
 	}
 	for _, a := range decide(o).actions {
-		if w, is := a.(writeStatus); is {
+		if w, is := a.(action.WriteStatus); is {
 			return errors.Join(failed, r.act(ctx, o.vm, w))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -69,7 +70,7 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 		r.failResume(own)
 	case restores(own, s.Image) && r.state == leaving: // why it goes stays
 	case restores(own, s.Image) && r.spoiled != nil:
-		r.refuseInstance(own, r.spoiled.reason, r.spoiled.message)
+		r.refuseInstance(own, r.spoiled.Reason, r.spoiled.Message)
 	case restores(own, s.Image):
 		h.resume = resuming(h.resume)
 	default:
@@ -81,14 +82,14 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 
 // letGo takes from an instance the volume that its guest has gone on from, if that was attached for the
 // resume alone.
-func letGo(own *kubevirtv1.VirtualMachineInstance, claim string) []action {
+func letGo(own *kubevirtv1.VirtualMachineInstance, claim string) []action.Action {
 	left := slices.DeleteFunc(slices.Clone(own.Spec.UtilityVolumes), func(v kubevirtv1.UtilityVolume) bool {
 		return forMemory(v) && v.ClaimName == claim
 	})
 	if !own.Spec.RestoreFrom.Attached || len(left) == len(own.Spec.UtilityVolumes) {
 		return nil
 	}
-	return []action{direct(own, own.Spec.StopStrategy, left)}
+	return []action.Action{direct(own, own.Spec.StopStrategy, left)}
 }
 
 func stampOf(t *metav1.Time) string {
@@ -100,7 +101,7 @@ func stampOf(t *metav1.Time) string {
 
 // discardImage deletes the claim with an image that nobody wants any more, if the VM made it and
 // the instance does not use it.
-func (r *ruling) discardImage(own *kubevirtv1.VirtualMachineInstance) []action {
+func (r *ruling) discardImage(own *kubevirtv1.VirtualMachineInstance) []action.Action {
 	claim := r.hibernation.status.Image.ClaimName
 	if slices.ContainsFunc(own.Spec.UtilityVolumes, func(v kubevirtv1.UtilityVolume) bool { return v.ClaimName == claim }) {
 		return nil
@@ -168,7 +169,7 @@ func (r *ruling) refuseResume(reason, message string, instance types.UID) {
 		failures += min(max(was.Failures, 0), 1000)
 	}
 	to := &kubevirtv1.ResumeStatus{
-		Phase: kubevirtv1.ResumeFailed, Reason: clip(reason, 64), Message: clip(message, longest), Failures: failures,
+		Phase: kubevirtv1.ResumeFailed, Reason: action.Clip(reason, 64), Message: action.Clip(message, action.Longest), Failures: failures,
 		LastFailedVMIUID: instance, FailedGeneration: r.vm.Generation, FailedClaimUID: r.imageClaim(),
 	}
 	advice := "start it again once that is mended, or set startStrategy: Boot, which discards the saved memory"
@@ -238,7 +239,7 @@ func (r *ruling) restore(paused bool) {
 		}
 	}
 	if r.spoiled != nil {
-		r.refuseResume(r.spoiled.reason, r.spoiled.message, "")
+		r.refuseResume(r.spoiled.Reason, r.spoiled.Message, "")
 		return
 	}
 	past := r.vm.DeepCopy()
@@ -252,7 +253,7 @@ func (r *ruling) restore(paused bool) {
 	}
 	revision, err := newRevision(past)
 	if err != nil {
-		r.fault = &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: err.Error()}
+		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 		return
 	}
 	r.revision, r.creating = revision, restored(past, h.status, paused)

@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -44,22 +45,22 @@ func (s *sleeper) step() string {
 	d := decide(s.observed)
 	for _, a := range d.actions {
 		switch a := a.(type) {
-		case writeStatus:
+		case action.WriteStatus:
 			s.vm = s.vm.DeepCopy()
-			s.vm.Status = *a.status
-		case directInstance:
+			s.vm.Status = *a.Status
+		case action.DirectInstance:
 			s.instance = s.instance.DeepCopy()
-			s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes = a.stop, a.volumes
-		case createClaim:
-			claim := a.claim.DeepCopy()
+			s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes = a.Stop, a.Volumes
+		case action.CreateClaim:
+			claim := a.Claim.DeepCopy()
 			claim.UID = types.UID(claim.Name)
 			s.claims[claim.Name] = claim
-		case deleteClaim:
-			delete(s.claims, a.claim.Name)
-		case createInstance:
-			s.instance = a.instance.DeepCopy()
+		case action.DeleteClaim:
+			delete(s.claims, a.Claim.Name)
+		case action.CreateInstance:
+			s.instance = a.Instance.DeepCopy()
 			s.instance.UID = types.UID(fmt.Sprint("instance-", s.now.Unix(), len(s.instance.Spec.UtilityVolumes)))
-		case deleteInstance:
+		case action.DeleteInstance:
 			s.instance = nil
 		}
 	}
@@ -141,9 +142,9 @@ func TestSaveToANewClaim(t *testing.T) {
 	s.isSaved()
 	var notes []string
 	for _, a := range decide(s.observed).actions {
-		if w, is := a.(writeStatus); is {
-			for _, e := range w.events {
-				notes = append(notes, e.note)
+		if w, is := a.(action.WriteStatus); is {
+			for _, e := range w.Events {
+				notes = append(notes, e.Note)
 			}
 		}
 	}
@@ -538,9 +539,9 @@ func TestGuestEndedEvent(t *testing.T) {
 			c.ended(s)
 			var notes []string
 			for _, a := range decide(s.observed).actions {
-				if w, is := a.(writeStatus); is {
-					for _, e := range w.events {
-						notes = append(notes, e.note)
+				if w, is := a.(action.WriteStatus); is {
+					for _, e := range w.Events {
+						notes = append(notes, e.Note)
 					}
 				}
 			}
@@ -579,9 +580,9 @@ func TestSaveFails(t *testing.T) {
 
 func eventReasons(d decision) (all []string) {
 	for _, a := range d.actions {
-		if w, is := a.(writeStatus); is {
-			for _, e := range w.events {
-				all = append(all, e.reason)
+		if w, is := a.(action.WriteStatus); is {
+			for _, e := range w.Events {
+				all = append(all, e.Reason)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
 // resolve returns a template whose source is a claim or a snapshot, where it names an object
@@ -48,7 +49,7 @@ func (r *Reconciler) dataSource(ctx context.Context, vm *kubevirtv1.VirtualMachi
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(cdi("DataSource"))
 	if ref.Kind != u.GetKind() {
-		return nil, refusal(reasonFailedDataVolumeCreate, "sourceRef.kind %q is not supported: name a DataSource", clip(ref.Kind, 64))
+		return nil, refusal(reasonFailedDataVolumeCreate, "sourceRef.kind %q is not supported: name a DataSource", action.Clip(ref.Kind, 64))
 	}
 	there, err := get(ctx, r.Live, key, u)
 	if err != nil {

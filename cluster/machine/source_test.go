@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -190,7 +191,7 @@ func TestOneDataVolumeFails(t *testing.T) {
 // instance.
 func TestStopWithoutDisk(t *testing.T) {
 	at := metav1.NewTime(noon)
-	refused := &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: "no"}
+	refused := &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedDataVolumeCreate, Message: "no"}
 	for name, c := range map[string]struct {
 		change func(*observed)
 		want   string
@@ -335,7 +336,7 @@ func TestReadDataVolume(t *testing.T) {
 		if got.phase != c.phase || !strings.HasPrefix(got.fault, c.fault) || (got.fault == "") != (c.fault == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if len(got.fault) > longest+len("…") {
+		if len(got.fault) > action.Longest+len("…") {
 			t.Errorf("%s: %d bytes", name, len(got.fault))
 		}
 	}

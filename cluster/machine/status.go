@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
 // Reasons of conditions and events, as KubeVirt spells them.
@@ -66,7 +67,7 @@ func (r ruling) acted() bool {
 func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 	all := []kubevirtv1.Condition{readiness(r)}
 	if f := r.failing(); f != nil {
-		all = append(all, r.condition(kubevirtv1.ConditionFailure, f.reason, f.message))
+		all = append(all, r.condition(kubevirtv1.ConditionFailure, f.Reason, f.Message))
 	}
 	if len(restart) > 0 {
 		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
@@ -96,7 +97,7 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 
 // failing is what the condition Failure says: what somebody has to mend, else why the last
 // starts failed, until the guest runs; nil if there is neither.
-func (r ruling) failing() *failure {
+func (r ruling) failing() *action.Failure {
 	known, own := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), r.own()
 	switch {
 	case r.fault != nil:
@@ -104,9 +105,9 @@ func (r ruling) failing() *failure {
 	case r.failures == nil, r.state == succeeded:
 		return nil // after a guest that shut down at once the next start waits, and that is all
 	case r.state == failed && own.UID == r.failures.LastFailedVMIUID:
-		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: clip(failedStart(r.failures, own), longest)}
+		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: action.Clip(failedStart(r.failures, own), action.Longest)}
 	case known != nil && known.Reason == reasonFailedStart:
-		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: known.Message} // the instance is gone
+		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: known.Message} // the instance is gone
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func failedStart(f *kubevirtv1.StartFailure, own *kubevirtv1.VirtualMachineInsta
 }
 
 func (r ruling) condition(kind, reason, message string) kubevirtv1.Condition {
-	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: clip(message, longest), ObservedGeneration: r.vm.Generation}
+	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: action.Clip(message, action.Longest), ObservedGeneration: r.vm.Generation}
 }
 
 // copied returns an instance's condition as its VM has it. The instance's generation would
@@ -149,7 +150,7 @@ func readiness(r ruling) kubevirtv1.Condition {
 	case r.creating != nil:
 		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has just been created")
 	case own == nil:
-		return no(reasonNoInstance, clip("the VM has no VirtualMachineInstance"+r.because(), longest))
+		return no(reasonNoInstance, action.Clip("the VM has no VirtualMachineInstance"+r.because(), action.Longest))
 	}
 	c := find(own.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
@@ -164,7 +165,7 @@ func readiness(r ruling) kubevirtv1.Condition {
 // because is why there is no instance, if there ought to be one.
 func (r ruling) because() string {
 	if f := r.failing(); f != nil {
-		return ": " + f.message
+		return ": " + f.Message
 	}
 	for _, v := range r.volumes {
 		if v.dataVolume != nil && v.dataVolume.fault != "" {
@@ -253,16 +254,16 @@ func progress(c kubevirtv1.Condition) bool {
 }
 
 // eventsOf are what a status has to tell for the first time.
-func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []event) {
+func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []action.Event) {
 	events = append(events, r.hibernation.events...)
 	before, after := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), find(to.Conditions, kubevirtv1.ConditionFailure)
 	if after != nil && (before == nil || before.Message != after.Message) {
-		events = append(events, event{corev1.EventTypeWarning, r.failing().event, after.Message})
+		events = append(events, action.Warning(r.failing().Event, "%s", after.Message))
 	}
 	if to.PrintableStatus == kubevirtv1.StatusDataVolumeError && r.vm.Status.PrintableStatus != kubevirtv1.StatusDataVolumeError {
 		for _, v := range r.volumes {
 			if v.dataVolume != nil && v.dataVolume.fault != "" {
-				events = append(events, event{corev1.EventTypeWarning, reasonFailedDataVolumeImport, v.dataVolume.what() + " " + v.name + ": " + v.dataVolume.fault})
+				events = append(events, action.Warning(reasonFailedDataVolumeImport, "%s %s: %s", v.dataVolume.what(), v.name, v.dataVolume.fault))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -364,7 +365,7 @@ func TestNothingByTime(t *testing.T) {
 // TestClip: what others say is bounded, and whole characters are kept.
 func TestClip(t *testing.T) {
 	for text, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd…", "abcä": "abc…", "aää": "aä…"} {
-		if got := clip(text, 4); got != want {
+		if got := action.Clip(text, 4); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instancetype"
 	"github.com/vmlet/vmlet/cluster/instancetype/lookup"
+	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -31,7 +32,7 @@ type vmTypes struct {
 	used, preferred *kubevirtv1.InstancetypeStatusRef
 	revisions       []*appsv1.ControllerRevision
 	// fault is why the VM can't be expanded by them; nil: it has been.
-	fault *failure
+	fault *action.Failure
 }
 
 // expand reads the types of the observed VM, and puts it with what they say in its place. All that
@@ -46,12 +47,12 @@ func (o *observed) expand(ctx context.Context, from client.Reader) error {
 		if found.Used != nil || o.vm.Spec.Instancetype == nil {
 			reason = reasonNoPreference
 		}
-		o.types.fault = &failure{reason: reason, event: reason, message: clip(found.Faults.ToAggregate().Error(), longest)}
+		o.types.fault = &action.Failure{Reason: reason, Event: reason, Message: action.Clip(found.Faults.ToAggregate().Error(), action.Longest)}
 		return nil
 	}
 	full, conflicts := instancetype.Expand(o.vm, found.Types)
 	if len(conflicts) > 0 {
-		o.types.fault = &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: clip(conflicts.ToAggregate().Error(), longest)}
+		o.types.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: action.Clip(conflicts.ToAggregate().Error(), action.Longest)}
 		return nil
 	}
 	o.vm, o.types = full, vmTypes{used: found.Used, preferred: found.Preferred, revisions: found.Revisions}
@@ -60,7 +61,7 @@ func (o *observed) expand(ctx context.Context, from client.Reader) error {
 
 // freeze has the VM keep its types as they are now, unless it has. What they become later is not
 // the VM's any more, and so this is done before anything is made by them.
-func freeze(o observed) (actions []action) {
+func freeze(o observed) (actions []action.Action) {
 	if o.types.fault != nil {
 		return nil
 	}
@@ -70,9 +71,9 @@ func freeze(o observed) (actions []action) {
 		return nil
 	}
 	for _, revision := range o.types.revisions {
-		actions = append(actions, createRevision{revision})
+		actions = append(actions, action.CreateRevision{Revision: revision})
 	}
-	return append(actions, writeStatus{to, nil})
+	return append(actions, action.WriteStatus{Status: to})
 }
 
 // typeRevisions are the names of those that keep the VM's types.
