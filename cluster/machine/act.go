@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -165,7 +166,7 @@ func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.Virtual
 		return errChanged
 	}
 	was := u.DeepCopy()
-	u.SetOwnerReferences(append(u.GetOwnerReferences(), ownedBy(vm)))
+	u.SetOwnerReferences(append(u.GetOwnerReferences(), run.OwnedBy(vm)))
 	return r.Client.Patch(ctx, u, changed(was))
 }
 
@@ -181,7 +182,7 @@ func (r *Reconciler) takeOver(ctx context.Context, vm *kubevirtv1.VirtualMachine
 	switch {
 	case owner != nil && owner.UID == vm.UID:
 		return nil
-	case there.DeletionTimestamp != nil, owner != nil && owner.Kind == machineKind && owner.Name == vm.Name:
+	case there.DeletionTimestamp != nil, owner != nil && owner.Kind == run.MachineKind && owner.Name == vm.Name:
 		return errChanged
 	case owner != nil:
 		return refusal(reasonFailedCreate, "found existing ControllerRevision %s, which belongs to %s %s: delete it if that is a mistake", there.Name, owner.Kind, owner.Name)

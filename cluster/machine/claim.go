@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -122,7 +123,7 @@ func newClaim(o observed, name string, room int64) *corev1.PersistentVolumeClaim
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.vm.Namespace, Name: name,
 			Labels:          map[string]string{contract.LabelHibernationOf: string(o.vm.UID)},
-			OwnerReferences: []metav1.OwnerReference{ownedBy(o.vm)},
+			OwnerReferences: []metav1.OwnerReference{run.OwnedBy(o.vm)},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &mode, StorageClassName: class,

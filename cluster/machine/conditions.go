@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
 // sleepConditions are those of a VM about its hibernation: its instance's where that has one that is
@@ -11,7 +12,7 @@ import (
 func (r ruling) sleepConditions() (all []kubevirtv1.Condition) {
 	h := &r.hibernation
 	switch {
-	case h.asleep() && r.state == absent && r.creating == nil:
+	case h.asleep() && r.state == run.Absent && r.creating == nil:
 		reason, message := reasonSaved, "the guest's memory is saved, and goes on from there"
 		if h.status.Image == nil {
 			reason, message = reasonSuspended, "the guest has suspended itself to its own disk"

@@ -12,6 +12,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -116,7 +117,7 @@ func newDataVolume(vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolum
 	u.SetName(template.Name)
 	u.SetLabels(with(template.Labels, contract.LabelCreatedBy, string(vm.UID)))
 	u.SetAnnotations(importAnnotations(template.Annotations))
-	u.SetOwnerReferences([]metav1.OwnerReference{ownedBy(vm)})
+	u.SetOwnerReferences([]metav1.OwnerReference{run.OwnedBy(vm)})
 	return u, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -92,7 +93,7 @@ func (d *decision) write(r ruling) {
 // prepare returns the VM with what admission gives it, or nil if it has all of that.
 func prepare(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 	to := vm.DeepCopy()
-	identified := identify(&to.Spec.Template.Spec.Domain, vm.Name)
+	identified := run.Identify(&to.Spec.Template.Spec.Domain, vm.Name)
 	if slices.Contains(vm.Finalizers, contract.FinalizerMachine) && !identified {
 		return nil
 	}
@@ -154,14 +155,14 @@ func remove(o observed) (d decision) {
 	orphan := slices.Contains(o.vm.Finalizers, metav1.FinalizerOrphanDependents)
 	if own != nil && !orphan {
 		d.write(judge(o))
-		if o.failed == nil && stateOf(own) != leaving {
+		if o.failed == nil && run.StageOf(own) != run.Deleting {
 			d.actions = append(d.actions, action.DeleteInstance{Instance: own})
 		}
 		d.actions = append(d.actions, release(o)...)
 		return d
 	}
 	if own != nil {
-		if own.Spec.StopStrategy != "" && stateOf(own) == alive {
+		if own.Spec.StopStrategy != "" && run.StageOf(own) == run.Alive {
 			d.actions = append(d.actions, direct(own, "", own.Spec.UtilityVolumes)) // nobody would know that it is saved
 		}
 		d.actions = append(d.actions, action.PatchInstance{To: released(own, o.vm)})
@@ -192,11 +193,11 @@ func release(o observed) []action.Action {
 		return nil
 	}
 	if own := o.own(); own != nil {
-		over := final(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
-		if stateOf(own) != leaving || !over || o.vm.DeletionTimestamp.IsZero() && unrecorded(o, own) {
+		over := run.Ended(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
+		if run.StageOf(own) != run.Deleting || !over || o.vm.DeletionTimestamp.IsZero() && unrecorded(o, own) {
 			return nil
 		}
-	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != machineKind {
+	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != run.MachineKind {
 		return nil
 	}
 	to := instance.DeepCopy()
@@ -222,7 +223,7 @@ func taken(o observed) *kubevirtv1.VirtualMachineInstance {
 		return nil // to take it would discard the saved guest
 	}
 	to := o.instance.DeepCopy()
-	to.OwnerReferences = append(to.OwnerReferences, ownedBy(o.vm))
+	to.OwnerReferences = append(to.OwnerReferences, run.OwnedBy(o.vm))
 	if !slices.Contains(to.Finalizers, contract.FinalizerMachine) {
 		to.Finalizers = append(to.Finalizers, contract.FinalizerMachine)
 	}

@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -38,7 +39,7 @@ func newVM(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.VirtualM
 		},
 		Status: kubevirtv1.VirtualMachineStatus{RunStrategy: strategy},
 	}
-	identify(&vm.Spec.Template.Spec.Domain, "web")
+	run.Identify(&vm.Spec.Template.Spec.Domain, "web")
 	for _, option := range options {
 		option(vm)
 	}
@@ -47,7 +48,7 @@ func newVM(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.VirtualM
 
 // made returns a VM's instance in a phase. One that got to run says so.
 func made(vm *kubevirtv1.VirtualMachine, phase kubevirtv1.Phase, ran bool) *kubevirtv1.VirtualMachineInstance {
-	instance := newInstance(vm, false)
+	instance := run.NewInstance(vm, false)
 	instance.UID = firstUID
 	instance.CreationTimestamp = metav1.NewTime(noon)
 	instance.Status.Phase = phase

@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -80,7 +81,7 @@ func diskChanged(disk, why string) *action.Failure {
 
 // spoiledMeanwhile is spoiled of an instance that is about to go on.
 func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *action.Failure {
-	if !notResumed(own) || stateOf(own) != alive {
+	if !run.NotResumed(own) || run.StageOf(own) != run.Alive {
 		return nil
 	}
 	disks := convert.DiskClaims(own)

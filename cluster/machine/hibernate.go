@@ -10,6 +10,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/cluster/validation"
 )
 
@@ -123,7 +124,7 @@ func (r *ruling) hibernate() {
 		r.complete(nil)
 	case s == nil && own != nil && r.saves(own):
 		r.beginSave(own)
-	case s == nil && own != nil && r.state == alive && own.Spec.StopStrategy != "":
+	case s == nil && own != nil && r.state == run.Alive && own.Spec.StopStrategy != "":
 		h.then = append(h.then, direct(own, "", own.Spec.UtilityVolumes))
 	case s == nil:
 		r.nothingToSave()
@@ -152,7 +153,7 @@ func (r *ruling) nothingToSave() {
 
 // notRunning: the VM is to hibernate and has no guest.
 func (r *ruling) notRunning() bool {
-	return r.hibernation.status == nil && r.strategy == kubevirtv1.RunStrategyHibernate && r.creating == nil && (r.state == absent || r.state.ended())
+	return r.hibernation.status == nil && r.strategy == kubevirtv1.RunStrategyHibernate && r.creating == nil && (r.state == run.Absent || r.state.Ended())
 }
 
 // complete records that the guest is saved, before its instance is let go: the instance alone says
@@ -175,7 +176,7 @@ func (r *ruling) complete(image *kubevirtv1.SavedImage) {
 	}
 	to := image.DeepCopy()
 	if to.VirtualMachineRevisionName == "" {
-		to.VirtualMachineRevisionName = revisionName(r.vm.UID, generationOf(r.own()))
+		to.VirtualMachineRevisionName = run.RevisionName(r.vm.UID, run.Generation(r.own()))
 	}
 	s := h.status
 	s.Mode, s.ClaimName, s.FileName, s.Image = kubevirtv1.HibernateSave, to.ClaimName, to.Directory, to
@@ -200,14 +201,8 @@ func (o observed) stamp() *metav1.Time {
 	return &now
 }
 
-// upright: the guest runs or is paused, and nobody moves it.
-func upright(own *kubevirtv1.VirtualMachineInstance) bool {
-	m := own.Status.MigrationState
-	return stateOf(own) == alive && own.Status.Phase == kubevirtv1.PhaseRunning && (m == nil || m.Completed || m.Failed)
-}
-
 func (r *ruling) beginSave(own *kubevirtv1.VirtualMachineInstance) {
-	if !upright(own) {
+	if !run.Steady(own) {
 		r.nothingToSave()
 		return
 	}
@@ -259,14 +254,14 @@ func (r *ruling) save(own *kubevirtv1.VirtualMachineInstance) {
 	s := h.status
 	unsaveable := own != nil && r.unsaveable(own) != ""
 	switch {
-	case own == nil || final(own):
+	case own == nil || run.Ended(own):
 		h.tell(corev1.EventTypeWarning, reasonHibernationFailed, "%s: %s", reasonGuestEnded, r.endedUnsaved(own))
 		h.first = append(h.first, r.dispose(s)...)
 		if slices.Contains(keptClaims(r.vm), s.ClaimName) {
 			h.first = append(h.first, r.discard(s.ClaimName)...) // it may have an image that nobody knows of
 		}
 		h.status = nil
-	case r.state == leaving:
+	case r.state == run.Deleting:
 	case !r.saves(own), r.outdated(), unsaveable && (own.Spec.StopStrategy != "" || s.ClaimCreated), unsaveable != (s.Reason == reasonCannotSave):
 		r.cancel(own)
 	case unsaveable: // nothing is begun before the VM changes
@@ -364,7 +359,7 @@ func (r *ruling) ask(own *kubevirtv1.VirtualMachineInstance) {
 			return
 		}
 	}
-	if !upright(own) {
+	if !run.Steady(own) {
 		return
 	}
 	r.attempt()

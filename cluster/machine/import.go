@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -26,7 +27,7 @@ func (r *Reconciler) importClaim(ctx context.Context, vm *kubevirtv1.VirtualMach
 			return err
 		}
 	}
-	claim := imports.Claim(vm, t, ownedBy(vm), from)
+	claim := imports.Claim(vm, t, run.OwnedBy(vm), from)
 	if err := r.Client.Create(ctx, claim); err != nil {
 		return err
 	}

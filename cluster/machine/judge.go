@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
 // step is what a run strategy asks for next.
@@ -28,7 +29,7 @@ const (
 type ruling struct {
 	observed
 	strategy kubevirtv1.RunStrategy
-	state    state
+	state    run.Stage
 	// fresh: the strategy is another than the one last acted on.
 	fresh    bool
 	requests []kubevirtv1.StateChangeRequest
@@ -52,11 +53,11 @@ type ruling struct {
 // judge applies the run strategy.
 func judge(o observed) ruling {
 	own := o.own()
-	r := ruling{observed: o, strategy: strategyOf(o.vm), state: stateOf(own)}
+	r := ruling{observed: o, strategy: strategyOf(o.vm), state: run.StageOf(own)}
 	r.fresh = o.vm.Status.RunStrategy != r.strategy
 	r.requests = pending(o.vm.Status.StateChangeRequests, r.strategy, own)
 	r.failures = countFailures(o.vm.Status.StartFailure, r.strategy, own, o.now)
-	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == failed && len(r.requests) == 0 && !notResumed(own) {
+	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == run.Failed && len(r.requests) == 0 && !run.NotResumed(own) {
 		// Once the instance is deleted, nothing else says that it failed.
 		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
 	}
@@ -66,7 +67,7 @@ func judge(o observed) ruling {
 		return r
 	}
 	request := first(r.requests)
-	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == absent && request == kubevirtv1.StateChangeStart
+	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == run.Absent && request == kubevirtv1.StateChangeStart
 	r.step = next(r.strategy, r.state, request, r.fresh)
 	if r.hibernation.asleep() {
 		r.step = r.nextAsleep(r.step)
@@ -80,26 +81,26 @@ func judge(o observed) ruling {
 
 // next says what a run strategy asks for, given the state of the instance and the first
 // request.
-func next(strategy kubevirtv1.RunStrategy, s state, request kubevirtv1.StateChange, fresh bool) step {
-	if s == leaving {
+func next(strategy kubevirtv1.RunStrategy, s run.Stage, request kubevirtv1.StateChange, fresh bool) step {
+	if s == run.Deleting {
 		return stay
 	}
-	if s == alive && request == kubevirtv1.StateChangeStop {
+	if s == run.Alive && request == kubevirtv1.StateChangeStop {
 		return stop
 	}
 	switch strategy {
 	case kubevirtv1.RunStrategyAlways:
-		return choose(s == absent, s.ended())
+		return choose(s == run.Absent, s.Ended())
 	case kubevirtv1.RunStrategyRerunOnFailure:
-		return choose(s == absent && (fresh || request == kubevirtv1.StateChangeStart), s.ended())
+		return choose(s == run.Absent && (fresh || request == kubevirtv1.StateChangeStart), s.Ended())
 	case kubevirtv1.RunStrategyManual:
-		return choose(s == absent && request == kubevirtv1.StateChangeStart, s.ended() && request != "")
+		return choose(s == run.Absent && request == kubevirtv1.StateChangeStart, s.Ended() && request != "")
 	case kubevirtv1.RunStrategyOnce:
-		return choose(s == absent && fresh, false)
+		return choose(s == run.Absent && fresh, false)
 	case kubevirtv1.RunStrategyHalted:
-		return choose(false, s != absent)
+		return choose(false, s != run.Absent)
 	case kubevirtv1.RunStrategyHibernate:
-		return choose(false, s.ended())
+		return choose(false, s.Ended())
 	}
 	return stay
 }
@@ -108,14 +109,14 @@ func next(strategy kubevirtv1.RunStrategy, s state, request kubevirtv1.StateChan
 // the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
 func (r *ruling) nextAsleep(other step) step {
 	switch {
-	case r.state.ended(), r.spoiled != nil && r.state == alive:
+	case r.state.Ended(), r.spoiled != nil && r.state == run.Alive:
 		return stop
-	case r.state == absent && !r.wakes():
+	case r.state == run.Absent && !r.wakes():
 		if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeInProgress {
 			r.hibernation.resume = nil // its instance was stopped before the guest went on
 		}
 		return stay
-	case r.state == absent:
+	case r.state == run.Absent:
 		return choose(!r.waits(), false)
 	}
 	return other
@@ -153,12 +154,12 @@ func (r *ruling) create() {
 
 // boot sets the instance whose guest boots.
 func (r *ruling) boot(paused bool) {
-	revision, err := newRevision(r.vm)
+	revision, err := run.NewRevision(r.vm)
 	if err != nil {
 		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 		return
 	}
-	r.creating, r.revision = newInstance(r.vm, paused), revision
+	r.creating, r.revision = run.NewInstance(r.vm, paused), revision
 	r.preparing = mount(r.observed, r.creating)
 }
 
@@ -212,7 +213,7 @@ func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own 
 		if strategy == kubevirtv1.RunStrategyHalted && !startsPaused(r) {
 			return true
 		}
-		return stateOf(own) == alive
+		return run.StageOf(own) == run.Alive
 	}
 	return true
 }
@@ -239,11 +240,11 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 		return nil
 	}
 	switch {
-	case notResumed(own):
+	case run.NotResumed(own):
 		return so // nobody tried to boot the guest
-	case own != nil && ran(own), strategy != kubevirtv1.RunStrategyAlways && stateOf(own) == succeeded:
+	case own != nil && run.Ran(own), strategy != kubevirtv1.RunStrategyAlways && run.StageOf(own) == run.Succeeded:
 		return nil
-	case !stateOf(own).ended() || so != nil && so.LastFailedVMIUID == own.UID:
+	case !run.StageOf(own).Ended() || so != nil && so.LastFailedVMIUID == own.UID:
 		return so
 	}
 	count := 1
@@ -256,11 +257,6 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 		failure.RetryAfterTimestamp = &retry
 	}
 	return failure
-}
-
-// notResumed: the instance was to go on from a saved guest, and has not yet.
-func notResumed(own *kubevirtv1.VirtualMachineInstance) bool {
-	return own != nil && own.Spec.RestoreFrom != nil && !ran(own)
 }
 
 const (

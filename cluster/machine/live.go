@@ -8,6 +8,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -39,7 +40,7 @@ func (r *ruling) resize() []action.Action {
 	if own == nil || r.step == stop || r.started == nil || r.vm.Spec.Template == nil {
 		return nil
 	}
-	wanted := newInstance(r.vm, false)
+	wanted := run.NewInstance(r.vm, false)
 	r.defaults(wanted)
 	if to := reachable(r.observed, own, sizeOf(wanted)); !to.equal(sizeOf(own)) {
 		return []action.Action{action.ResizeInstance{Instance: own, Sockets: to.sockets, Memory: to.memory}}
@@ -52,7 +53,7 @@ func (r *ruling) resize() []action.Action {
 // leaves of that which the guest was started with.
 func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) size {
 	to := sizeOf(own)
-	if !o.cluster.LiveUpdate || !upright(own) || own.Spec.StopStrategy != "" {
+	if !o.cluster.LiveUpdate || !run.Steady(own) || own.Spec.StopStrategy != "" {
 		return to
 	}
 	has := to.sockets

@@ -11,6 +11,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -84,7 +85,7 @@ func TestLiveSize(t *testing.T) {
 	} {
 		vm := newVM("Always")
 		vm.Spec.Template.Spec.Domain = domain(2, "1Gi")
-		revision, err := newRevision(vm)
+		revision, err := run.NewRevision(vm)
 		if err != nil {
 			t.Fatal(err)
 		}

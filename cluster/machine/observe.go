@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -95,10 +96,10 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 // generation. A revision that is gone, as somebody deleted it, leaves it unknown.
 func (r *Reconciler) started(ctx context.Context, o observed) (*kubevirtv1.VirtualMachineSpec, error) {
 	own := o.own()
-	if stateOf(own) != alive || generationOf(own) == o.vm.Generation || o.types.fault != nil {
+	if run.StageOf(own) != run.Alive || run.Generation(own) == o.vm.Generation || o.types.fault != nil {
 		return nil, nil
 	}
-	return r.revision(ctx, o.vm, revisionName(o.vm.UID, generationOf(own)))
+	return r.revision(ctx, o.vm, run.RevisionName(o.vm.UID, run.Generation(own)))
 }
 
 // revision reads the spec that a ControllerRevision of a VM has; nil: it is not there.

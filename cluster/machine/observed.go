@@ -56,35 +56,6 @@ func (o observed) own() *kubevirtv1.VirtualMachineInstance {
 	return o.instance
 }
 
-// state is where a VM's instance is in its life.
-type state int
-
-const (
-	// absent: there is none, or another's has its name.
-	absent state = iota
-	alive
-	succeeded
-	failed
-	// leaving: it is being deleted. How it ends does not matter any more.
-	leaving
-)
-
-func stateOf(instance *kubevirtv1.VirtualMachineInstance) state {
-	switch {
-	case instance == nil:
-		return absent
-	case !instance.DeletionTimestamp.IsZero():
-		return leaving
-	case instance.Status.Phase == kubevirtv1.PhaseSucceeded:
-		return succeeded
-	case instance.Status.Phase == kubevirtv1.PhaseFailed:
-		return failed
-	}
-	return alive
-}
-
-func (s state) ended() bool { return s == succeeded || s == failed }
-
 // strategyOf returns the VM's run strategy, also where it is spelled the old way.
 func strategyOf(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
 	old := *running(vm)
@@ -103,24 +74,6 @@ func strategyOf(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
 func running(vm *kubevirtv1.VirtualMachine) **bool {
 	//lint:ignore SA1019 users' manifests still have it
 	return &vm.Spec.Running
-}
-
-// final says whether an instance has ended, also one that is being deleted.
-func final(instance *kubevirtv1.VirtualMachineInstance) bool {
-	return instance.Status.Phase == kubevirtv1.PhaseSucceeded || instance.Status.Phase == kubevirtv1.PhaseFailed
-}
-
-// ran says whether an instance has been running at any time.
-func ran(instance *kubevirtv1.VirtualMachineInstance) bool {
-	if instance.Status.Phase == kubevirtv1.PhaseRunning {
-		return true
-	}
-	for _, t := range instance.Status.PhaseTransitionTimestamps {
-		if t.Phase == kubevirtv1.PhaseRunning {
-			return true
-		}
-	}
-	return false
 }
 
 // volume is one claim that a VM uses, and the DataVolume of that name, which fills it.

@@ -8,6 +8,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
 // printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
@@ -15,7 +16,7 @@ import (
 // that it was.
 func printable(r ruling) kubevirtv1.PrintableStatus {
 	up := r.own() // what its status says is of now
-	if r.state != alive {
+	if r.state != run.Alive {
 		up = nil
 	}
 	switch word := r.sleepWord(); {
@@ -23,7 +24,7 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 		return kubevirtv1.StatusTerminating
 	case word != "":
 		return word
-	case r.state == leaving, r.state == alive && r.step == stop:
+	case r.state == run.Deleting, r.state == run.Alive && r.step == stop:
 		return kubevirtv1.StatusStopping
 	case up != nil && started(up) != "":
 		return started(up)
@@ -57,7 +58,7 @@ func (r ruling) sleepWord() kubevirtv1.PrintableStatus {
 	case s == nil:
 		return ""
 	case !r.hibernation.asleep():
-		if s.Phase == kubevirtv1.HibernationFailed || r.state != alive || r.step == stop || !r.saves(own) {
+		if s.Phase == kubevirtv1.HibernationFailed || r.state != run.Alive || r.step == stop || !r.saves(own) {
 			return ""
 		}
 		return kubevirtv1.StatusHibernating
@@ -67,9 +68,9 @@ func (r ruling) sleepWord() kubevirtv1.PrintableStatus {
 		return ""
 	case r.creating != nil && r.creating.Spec.RestoreFrom == nil:
 		return ""
-	case r.creating != nil, own != nil && r.state == alive && r.step != stop:
+	case r.creating != nil, own != nil && r.state == run.Alive && r.step != stop:
 		return kubevirtv1.StatusResuming
-	case own != nil && !r.state.ended():
+	case own != nil && !r.state.Ended():
 		return ""
 	}
 	return kubevirtv1.StatusHibernated
@@ -123,12 +124,12 @@ func (r ruling) provisioning(v volume) bool {
 
 // wanted: there is an instance, or there is to be one as soon as may be.
 func (r ruling) wanted() bool {
-	return r.state == alive || r.step == start && r.fault == nil
+	return r.state == run.Alive || r.step == start && r.fault == nil
 }
 
 // again: the instance has ended, and another one follows.
 func (r ruling) again() bool {
-	return r.state.ended() && r.step == stop &&
+	return r.state.Ended() && r.step == stop &&
 		(r.strategy == kubevirtv1.RunStrategyAlways || slices.ContainsFunc(r.requests, func(q kubevirtv1.StateChangeRequest) bool {
 			return q.Action == kubevirtv1.StateChangeStart
 		}))

@@ -24,6 +24,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
 // Reconciler makes VirtualMachines what their specs say. Its fields are set before its
@@ -108,7 +109,7 @@ const byVolume = "volumes"
 
 // users returns the VMs that use a claim, or the claim of a DataVolume.
 func (r *Reconciler) users(ctx context.Context, claim client.Object) (requests []reconcile.Request) {
-	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == machineKind {
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == run.MachineKind {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: claim.GetNamespace(), Name: owner.Name}})
 	}
 	var all kubevirtv1.VirtualMachineList

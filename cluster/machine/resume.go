@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -58,17 +58,17 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 	switch {
 	case own == nil, image != nil && h.records(image), s.Image == nil && suspended(own):
 	case s.Image == nil:
-		if ran(own) {
+		if run.Ran(own) {
 			h.status, h.resume = nil, nil
 		}
-	case restores(own, s.Image) && ran(own):
+	case restores(own, s.Image) && run.Ran(own):
 		h.first = append(h.first, letGo(own, s.Image.ClaimName)...)
 		h.first = append(h.first, r.dispose(s)...)
 		h.status, h.resume = nil, &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeCompleted}
 		h.tell(corev1.EventTypeNormal, reasonResumed, "The guest goes on on node %s from its memory saved at %s", own.Status.NodeName, stampOf(s.Image.Timestamp))
-	case restores(own, s.Image) && r.state.ended():
+	case restores(own, s.Image) && r.state.Ended():
 		r.failResume(own)
-	case restores(own, s.Image) && r.state == leaving: // why it goes stays
+	case restores(own, s.Image) && r.state == run.Deleting: // why it goes stays
 	case restores(own, s.Image) && r.spoiled != nil:
 		r.refuseInstance(own, r.spoiled.Reason, r.spoiled.Message)
 	case restores(own, s.Image):
@@ -243,7 +243,7 @@ func (r *ruling) restore(paused bool) {
 		return
 	}
 	past := r.vm.DeepCopy()
-	past.Generation = generationIn(image.VirtualMachineRevisionName)
+	past.Generation = run.GenerationIn(image.VirtualMachineRevisionName)
 	switch {
 	case r.saved != nil:
 		past.Spec = *r.saved
@@ -251,7 +251,7 @@ func (r *ruling) restore(paused bool) {
 		r.refuseResume(reasonRevisionGone, fmt.Sprintf("ControllerRevision %s, which has the spec that the guest was started with, does not exist, and the VM's spec is another by now", image.VirtualMachineRevisionName), "")
 		return
 	}
-	revision, err := newRevision(past)
+	revision, err := run.NewRevision(past)
 	if err != nil {
 		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 		return
@@ -266,7 +266,7 @@ func (r *ruling) restore(paused bool) {
 // restored returns the instance that goes on from an image. It has the hardware of the one that was
 // saved.
 func restored(past *kubevirtv1.VirtualMachine, s *kubevirtv1.HibernationStatus, paused bool) *kubevirtv1.VirtualMachineInstance {
-	instance := newInstance(past, false)
+	instance := run.NewInstance(past, false)
 	if asked := past.Spec.Template.Spec.StartStrategy; asked != nil && *asked == kubevirtv1.StartPaused {
 		paused = true
 	}
@@ -297,16 +297,6 @@ func avoid(s *kubevirtv1.VirtualMachineInstanceSpec, node string) {
 	})
 }
 
-// generationIn is the VM's generation that a ControllerRevision has, by its name; 0: it does not
-// say.
-func generationIn(revision string) int64 {
-	generation, err := strconv.ParseInt(revision[strings.LastIndex(revision, "-")+1:], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return generation
-}
-
 // unrecorded: the instance says something about the hibernation that the VM's status does not have
 // yet. The instance must not go before.
 func unrecorded(o observed, own *kubevirtv1.VirtualMachineInstance) bool {
@@ -314,5 +304,5 @@ func unrecorded(o observed, own *kubevirtv1.VirtualMachineInstance) bool {
 	if image := savedImage(own); image != nil {
 		return s == nil || s.Image == nil || s.Image.ID != image.ID
 	}
-	return s != nil && s.Image != nil && restores(own, s.Image) && ran(own)
+	return s != nil && s.Image != nil && restores(own, s.Image) && run.Ran(own)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -286,7 +287,7 @@ func TestBootDiscards(t *testing.T) {
 	s := newSleeper("Always", own(""), before("Hibernate"))
 	kept := keptClaims(s.vm)
 	s.asleep(kept[0], false)
-	s.claims[kept[0]] = newClaim(s.observed, kept[0], roomFor(newInstance(s.vm, false)))
+	s.claims[kept[0]] = newClaim(s.observed, kept[0], roomFor(run.NewInstance(s.vm, false)))
 	s.vm.Spec.StartStrategy = &boot
 	expect(t, "start", s.step(), "claim:"+kept[1]+" create prune Starting")
 	expect(t, "then", s.step(), "unclaim:"+kept[0]+" Starting")

@@ -16,6 +16,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -91,7 +92,7 @@ func (s *sleeper) isSaved() {
 func imageOn(claim string) *kubevirtv1.SavedImage {
 	return &kubevirtv1.SavedImage{
 		ID: "image-1", ClaimName: claim, Directory: "restore-web-x", SizeBytes: 1<<20 + 1, NodeName: "n1",
-		VirtualMachineRevisionName: revisionName(vmUID, 1),
+		VirtualMachineRevisionName: run.RevisionName(vmUID, 1),
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *sleeper) asleep(claim string, made bool) *sleeper {
 	s.vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{
 		Mode: "Save", Phase: "Completed", ClaimName: claim, ClaimCreated: made, Image: imageOn(claim),
 	}
-	s.claims[claim] = newClaim(s.observed, claim, roomFor(newInstance(s.vm, false)))
+	s.claims[claim] = newClaim(s.observed, claim, roomFor(run.NewInstance(s.vm, false)))
 	s.claims[claim].UID = "claim-uid"
 	if !made {
 		s.claims[claim].Labels, s.claims[claim].OwnerReferences = nil, nil
@@ -178,7 +179,7 @@ func TestClaimNames(t *testing.T) {
 		if !slices.Contains(kept, was) {
 			t.Errorf("%d: %s of before is not looked for, %q are", length, was, kept)
 		}
-		s.claims[was] = newClaim(s.observed, was, roomFor(newInstance(s.vm, false)))
+		s.claims[was] = newClaim(s.observed, was, roomFor(run.NewInstance(s.vm, false)))
 		expect(t, "start", s.step(), "create prune Starting")
 		if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != was {
 			t.Errorf("%d: utility volumes %+v, want one on %s", length, v, was)

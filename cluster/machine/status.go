@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
 // Reasons of conditions and events, as KubeVirt spells them.
@@ -35,14 +36,14 @@ const (
 func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 	own, restart := r.own(), restartChanges(r.observed)
 	to := r.vm.Status.DeepCopy()
-	to.Created = r.state == alive || r.state == leaving && !final(own) || r.creating != nil
+	to.Created = r.state == run.Alive || r.state == run.Deleting && !run.Ended(own) || r.creating != nil
 	to.StateChangeRequests, to.StartFailure = r.requests, r.failures
 	if r.acted() {
 		to.RunStrategy = r.strategy
 	}
 	to.DesiredGeneration, to.ObservedGeneration = r.vm.Generation, r.vm.Generation
 	if own != nil && len(restart) > 0 {
-		to.ObservedGeneration = generationOf(own)
+		to.ObservedGeneration = run.Generation(own)
 	}
 	to.HibernationStatus, to.ResumeStatus = r.hibernation.status, r.hibernation.resume
 	to.PrintableStatus = printable(r)
@@ -58,7 +59,7 @@ func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 func (r ruling) acted() bool {
 	switch r.strategy {
 	case kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
-		return r.creating != nil || r.state == alive || r.state.ended()
+		return r.creating != nil || r.state == run.Alive || r.state.Ended()
 	}
 	return true
 }
@@ -102,9 +103,9 @@ func (r ruling) failing() *action.Failure {
 	switch {
 	case r.fault != nil:
 		return r.fault
-	case r.failures == nil, r.state == succeeded:
+	case r.failures == nil, r.state == run.Succeeded:
 		return nil // after a guest that shut down at once the next start waits, and that is all
-	case r.state == failed && own.UID == r.failures.LastFailedVMIUID:
+	case r.state == run.Failed && own.UID == r.failures.LastFailedVMIUID:
 		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: action.Clip(failedStart(r.failures, own), action.Longest)}
 	case known != nil && known.Reason == reasonFailedStart:
 		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: known.Message} // the instance is gone
@@ -232,7 +233,7 @@ func news(from, to *kubevirtv1.VirtualMachineStatus, own *kubevirtv1.VirtualMach
 
 // starting: the instance has not got to where it says whether it runs.
 func starting(own *kubevirtv1.VirtualMachineInstance) bool {
-	if stateOf(own) != alive {
+	if run.StageOf(own) != run.Alive {
 		return false
 	}
 	switch own.Status.Phase {

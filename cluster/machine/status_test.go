@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -164,7 +165,7 @@ func TestRestartRequired(t *testing.T) {
 		"a default, spelled":  {func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.SchedulerName = "default" }, ""},
 		"a quantity, spelled": {func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Domain.Memory.Guest = &spelled }, ""},
 		"an empty list":       {func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Networks = []kubevirtv1.Network{} }, ""},
-		"the UUID filled in":  {func(s *kubevirtv1.VirtualMachineSpec) { identify(&s.Template.Spec.Domain, "web") }, ""},
+		"the UUID filled in":  {func(s *kubevirtv1.VirtualMachineSpec) { run.Identify(&s.Template.Spec.Domain, "web") }, ""},
 		"template's name":     {func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Name = "x" }, ""},
 		"DataVolumes": {func(s *kubevirtv1.VirtualMachineSpec) {
 			s.DataVolumeTemplates = make([]kubevirtv1.DataVolumeTemplateSpec, 1)
@@ -188,7 +189,7 @@ func TestRestartRequired(t *testing.T) {
 			vm := newVM("Always")
 			vm.Spec.Template.Spec.Domain = kubevirtv1.DomainSpec{CPU: &kubevirtv1.CPU{Sockets: 2}, Memory: &kubevirtv1.Memory{Guest: &memory}}
 			vm.Spec.Template.Spec.Volumes = []kubevirtv1.Volume{{Name: "a", ContainerDisk: &kubevirtv1.ContainerDiskSource{Image: "x"}}}
-			revision, err := newRevision(vm)
+			revision, err := run.NewRevision(vm)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +238,7 @@ func TestShutDownAtOnce(t *testing.T) {
 // TestRevision: a revision keeps the spec, and is believed only if it is the VM's.
 func TestRevision(t *testing.T) {
 	vm := newVM("Always")
-	revision, err := newRevision(vm)
+	revision, err := run.NewRevision(vm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func TestInstance(t *testing.T) {
 	vm.Generation = 42
 	vm.Spec.Template.Annotations = map[string]string{"a": "b"}
 	vm.Spec.Template.Finalizers, vm.Spec.Template.Name = []string{"hostile.io/finalizer"}, "other"
-	instance := newInstance(vm, false)
+	instance := run.NewInstance(vm, false)
 	if got, want := fmt.Sprint(instance.Labels, instance.Annotations), "map[app:web] map[a:b "+contract.AnnotationVMGeneration+":42]"; got != want {
 		t.Errorf("labels and annotations %s, want %s", got, want)
 	}
@@ -283,8 +284,8 @@ func TestInstance(t *testing.T) {
 	if owner == nil || owner.UID != vmUID || owner.Kind != "VirtualMachine" || owner.APIVersion != "kubevirt.io/v1" || !*owner.BlockOwnerDeletion {
 		t.Errorf("owner %+v", owner)
 	}
-	if generationOf(instance) != 42 {
-		t.Errorf("of generation %d", generationOf(instance))
+	if run.Generation(instance) != 42 {
+		t.Errorf("of generation %d", run.Generation(instance))
 	}
 	instance.Labels["app"], instance.Spec.Domain.Firmware.Serial = "changed", "changed"
 	if vm.Spec.Template.Labels["app"] != "web" || vm.Spec.Template.Spec.Domain.Firmware.Serial == "changed" {

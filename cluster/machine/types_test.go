@@ -15,6 +15,7 @@ import (
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -163,7 +164,7 @@ func (w *world) hasSize(made int, sockets int32, size string) func() string {
 // failed to delete one, which it tries again at the next start.
 func (w *world) keeps(want ...string) {
 	w.t.Helper()
-	want = append(want, revisionName(w.vm().UID, generationOf(w.instance())))
+	want = append(want, run.RevisionName(w.vm().UID, run.Generation(w.instance())))
 	got := w.revisions()
 	if w.fault.at > 0 {
 		got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(want, name) })
@@ -187,7 +188,7 @@ func TestRevisionOfNobody(t *testing.T) {
 	}{
 		"the same":         {func(*appsv1.ControllerRevision) {}, ""},
 		"other content":    {func(r *appsv1.ControllerRevision) { r.Data.Raw = []byte(`{"kind":"x"}`) }, "found existing ControllerRevision " + revisionOfSmall + " with other content"},
-		"another's":        {func(r *appsv1.ControllerRevision) { r.OwnerReferences = []metav1.OwnerReference{ownedBy(other())} }, "which belongs to VirtualMachine other"},
+		"another's":        {func(r *appsv1.ControllerRevision) { r.OwnerReferences = []metav1.OwnerReference{run.OwnedBy(other())} }, "which belongs to VirtualMachine other"},
 		"of no controller": {func(r *appsv1.ControllerRevision) { r.Labels = nil }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestRevisionOfAnEarlierVM(t *testing.T) {
 	w.prefer("linux", "sub")
 	earlier := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "earlier"}}
 	left := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: revisionOfSmall, OwnerReferences: []metav1.OwnerReference{ownedBy(earlier)},
+		Namespace: "ns", Name: revisionOfSmall, OwnerReferences: []metav1.OwnerReference{run.OwnedBy(earlier)},
 	}}
 	w.must(w.server.Create(t.Context(), left))
 	w.beginTyped("small")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/suites"
@@ -229,7 +230,7 @@ func (w *world) is(status kubevirtv1.PrintableStatus, made int) func() string {
 			return fmt.Sprintf("requests are left: %v", vm.Status.StateChangeRequests)
 		case status == kubevirtv1.StatusRunning && !w.guests[instance.UID]:
 			return "its guest does not run"
-		case status == kubevirtv1.StatusRunning && !slices.Contains(w.revisions(), revisionName(vm.UID, generationOf(instance))):
+		case status == kubevirtv1.StatusRunning && !slices.Contains(w.revisions(), run.RevisionName(vm.UID, run.Generation(instance))):
 			return fmt.Sprintf("its instance's revision is not among %v", w.revisions())
 		case find(vm.Status.Conditions, "Failure") != nil:
 			return fmt.Sprintf("a failure is left: %v", find(vm.Status.Conditions, "Failure"))

@@ -24,6 +24,7 @@ import (
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -342,7 +343,7 @@ func (w *world) saves(instance *kubevirtv1.VirtualMachineInstance) bool {
 		instance = w.instance()
 		instance.Status.SavedImage = &kubevirtv1.SavedImage{
 			ID: fmt.Sprint("image-", w.images), ClaimName: volumes[len(volumes)-1].ClaimName, Directory: "restore-web",
-			VirtualMachineRevisionName: revisionName(w.vm().UID, generationOf(instance)),
+			VirtualMachineRevisionName: run.RevisionName(w.vm().UID, run.Generation(instance)),
 		}
 	}
 	w.must(w.server.Status().Update(w.t.Context(), instance))
@@ -351,7 +352,7 @@ func (w *world) saves(instance *kubevirtv1.VirtualMachineInstance) bool {
 
 // end ends the guest of an instance that is being deleted, and then lets it go.
 func (w *world) end(instance *kubevirtv1.VirtualMachineInstance) bool {
-	if !final(instance) {
+	if !run.Ended(instance) {
 		w.phase(kubevirtv1.PhaseFailed)
 		return true
 	}
