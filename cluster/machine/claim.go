@@ -108,22 +108,22 @@ func namedClaim(vm *kubevirtv1.VirtualMachine) string {
 }
 
 // newClaim returns a claim for what is saved of a guest. The VM owns it.
-func newClaim(o observed, name string, room int64) *corev1.PersistentVolumeClaim {
+func newClaim(v View, name string, room int64) *corev1.PersistentVolumeClaim {
 	mode := corev1.PersistentVolumeFilesystem
 	size := *resource.NewQuantity(room, resource.BinarySI)
 	// What is no quantity is none: hibernation does not fail for it.
-	if asked, err := resource.ParseQuantity(o.vm.Annotations[contract.AnnotationHibernationSize]); err == nil && asked.Cmp(size) > 0 {
+	if asked, err := resource.ParseQuantity(v.VM.Annotations[contract.AnnotationHibernationSize]); err == nil && asked.Cmp(size) > 0 {
 		size = asked
 	}
-	class := o.cluster.Hibernation.StorageClassName
-	if s := o.vm.Spec.HibernateStrategy; s != nil && s.StorageClassName != nil {
+	class := v.Cluster.Hibernation.StorageClassName
+	if s := v.VM.Spec.HibernateStrategy; s != nil && s.StorageClassName != nil {
 		class = s.StorageClassName
 	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.vm.Namespace, Name: name,
-			Labels:          map[string]string{contract.LabelHibernationOf: string(o.vm.UID)},
-			OwnerReferences: []metav1.OwnerReference{run.OwnedBy(o.vm)},
+			Namespace: v.VM.Namespace, Name: name,
+			Labels:          map[string]string{contract.LabelHibernationOf: string(v.VM.UID)},
+			OwnerReferences: []metav1.OwnerReference{run.OwnedBy(v.VM)},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &mode, StorageClassName: class,
@@ -132,23 +132,23 @@ func newClaim(o observed, name string, room int64) *corev1.PersistentVolumeClaim
 	}
 }
 
-// made reports whether a claim was made for this VM's memory: no other is ever deleted.
-func (o observed) madeClaim(claim *corev1.PersistentVolumeClaim) bool {
-	return claim != nil && claim.Labels[contract.LabelHibernationOf] == string(o.vm.UID) && metav1.IsControlledBy(claim, o.vm)
+// madeClaim reports whether a claim was made for this VM's memory: no other is ever deleted.
+func (v View) madeClaim(claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && claim.Labels[contract.LabelHibernationOf] == string(v.VM.UID) && metav1.IsControlledBy(claim, v.VM)
 }
 
 // discard deletes a claim that was made for this VM's memory, if it is there.
-func (o observed) discard(name string) []action.Action {
-	claim := o.claims[name]
-	if !o.madeClaim(claim) || claim.DeletionTimestamp != nil {
+func (v View) discard(name string) []action.Action {
+	claim := v.Claims[name]
+	if !v.madeClaim(claim) || claim.DeletionTimestamp != nil {
 		return nil
 	}
 	return []action.Action{action.DeleteClaim{Claim: claim}}
 }
 
 // unsuitable says why a guest can't be saved to a claim, and what to do; empty: it can.
-func (o observed) unsuitable(name string, room int64) string {
-	claim := o.claims[name]
+func (v View) unsuitable(name string, room int64) string {
+	claim := v.Claims[name]
 	if claim == nil {
 		return fmt.Sprintf("claim %s does not exist: make it, with volumeMode Filesystem and at least %s, or leave hibernateStrategy.claimName out", name, quantity(room))
 	}
@@ -166,11 +166,11 @@ func (o observed) unsuitable(name string, room int64) string {
 		return fmt.Sprintf("claim %s has volumeMode %s, and memory is saved to files: name one with Filesystem", name, *claim.Spec.VolumeMode)
 	case !slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadOnlyMany }):
 		return fmt.Sprintf("claim %s can only be read, by its accessModes: name one with ReadWriteOnce or ReadWriteMany", name)
-	case maker != "" && maker != string(o.vm.UID):
+	case maker != "" && maker != string(v.VM.UID):
 		return fmt.Sprintf("claim %s was made for the memory of another VM: name one of this VM alone", name)
-	case o.users[name] != "":
-		return fmt.Sprintf("claim %s is used by %s: name one of this VM alone", name, o.users[name])
-	case slices.Contains(claimNames(o.vm), name):
+	case v.Users[name] != "":
+		return fmt.Sprintf("claim %s is used by %s: name one of this VM alone", name, v.Users[name])
+	case slices.Contains(claimNames(v.VM), name):
 		return fmt.Sprintf("claim %s is a disk of the VM: name another one", name)
 	case size < room:
 		return fmt.Sprintf("claim %s has %s, and the guest's memory with what belongs to it needs %s (%s for its devices, %s for each container disk and ephemeral volume, the capacity of empty disks, 5.5 %% for the file system): enlarge it, or name another one",
@@ -181,41 +181,41 @@ func (o observed) unsuitable(name string, room int64) string {
 
 // mountsEarly: the VM's pods have the claim for its memory from their start, so that a save doesn't
 // wait for it.
-func mountsEarly(o observed, instance *kubevirtv1.VirtualMachineInstance) bool {
-	configured := o.vm.Spec.HibernateStrategy != nil || evictionStrategy(o, instance) == kubevirtv1.EvictionHibernate
-	return configured && mode(o) == kubevirtv1.HibernateSave && o.unsaveable(instance) == ""
+func mountsEarly(v View, instance *kubevirtv1.VirtualMachineInstance) bool {
+	configured := v.VM.Spec.HibernateStrategy != nil || v.evictionStrategy(instance) == kubevirtv1.EvictionHibernate
+	return configured && v.mode() == kubevirtv1.HibernateSave && v.unsaveable(instance) == ""
 }
 
-// mount gives an instance that boots the claim for its memory, and returns what has to be made and
+// Mount gives an instance that boots the claim for its memory, and returns what has to be made and
 // what is needed no more. An image that the start discards stays until the guest runs. Without a
 // claim that suits the guest starts all the same: the save says what is wrong.
-func mount(o observed, instance *kubevirtv1.VirtualMachineInstance) (first []action.Action) {
+func Mount(v View, instance *kubevirtv1.VirtualMachineInstance) (first []action.Action) {
 	complete := instance.DeepCopy()
-	o.defaults(complete)
-	if !mountsEarly(o, complete) {
+	v.Defaults(complete)
+	if !mountsEarly(v, complete) {
 		return nil
 	}
-	room, discarded := roomFor(complete), discardedClaim(o)
-	if name := namedClaim(o.vm); name != "" {
-		if o.unsuitable(name, room) == "" {
+	room, discarded := roomFor(complete), discardedClaim(v)
+	if name := namedClaim(v.VM); name != "" {
+		if v.unsuitable(name, room) == "" {
 			instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{utilityVolume(name)}
 		}
 		return nil
 	}
 	chosen := ""
-	for _, name := range keptClaims(o.vm) {
-		if name != discarded && o.madeClaim(o.claims[name]) && o.unsuitable(name, room) == "" {
+	for _, name := range keptClaims(v.VM) {
+		if name != discarded && v.madeClaim(v.Claims[name]) && v.unsuitable(name, room) == "" {
 			chosen = name
 			break
 		}
 	}
-	for _, name := range keptClaims(o.vm) {
+	for _, name := range keptClaims(v.VM) {
 		switch {
-		case chosen == "" && o.claims[name] == nil && !o.claimless:
+		case chosen == "" && v.Claims[name] == nil && !v.Claimless:
 			chosen = name
-			first = append(first, action.CreateClaim{Claim: newClaim(o, name, room)})
+			first = append(first, action.CreateClaim{Claim: newClaim(v, name, room)})
 		case name != chosen && name != discarded:
-			first = append(first, o.discard(name)...)
+			first = append(first, v.discard(name)...)
 		}
 	}
 	if chosen != "" {
@@ -225,8 +225,8 @@ func mount(o observed, instance *kubevirtv1.VirtualMachineInstance) (first []act
 }
 
 // discardedClaim has an image that a boot discards; empty: there is none.
-func discardedClaim(o observed) string {
-	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil {
+func discardedClaim(v View) string {
+	if s := v.VM.Status.HibernationStatus; s != nil && s.Image != nil {
 		return s.Image.ClaimName
 	}
 	return ""
@@ -238,4 +238,21 @@ func utilityVolume(claim string) kubevirtv1.UtilityVolume {
 		Name: volumeName(claim), Type: &kind,
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 	}
+}
+
+// MemoryClaims are the names of claims that have the guest's memory, or may have it.
+func MemoryClaims(v View) []string {
+	names := []string{namedClaim(v.VM)}
+	template := &kubevirtv1.VirtualMachineInstance{Spec: v.VM.Spec.Template.Spec}
+	if v.VM.Status.HibernationStatus != nil || v.VM.Spec.HibernateStrategy != nil || v.evictionStrategy(template) == kubevirtv1.EvictionHibernate {
+		names = append(names, keptClaims(v.VM)...)
+	}
+	if s := v.VM.Status.HibernationStatus; s != nil {
+		names = append(names, s.ClaimName)
+	}
+	if image := savedImage(v.Own); image != nil {
+		names = append(names, image.ClaimName)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }

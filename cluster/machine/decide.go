@@ -53,13 +53,14 @@ func decide(o observed) decision {
 		d.actions = append(d.actions, creations(r)...)
 	}
 	d.again = r.retry
-	d.look(r.hibernation.again)
+	d.look(r.hibernation.Again)
+	d.look(r.hibernation.Retry)
 	if o.failed == nil {
-		d.actions = append(d.actions, r.hibernation.first...)
+		d.actions = append(d.actions, r.hibernation.First...)
 	}
 	d.write(r)
 	if o.failed == nil {
-		d.actions = append(d.actions, r.hibernation.then...)
+		d.actions = append(d.actions, r.hibernation.Then...)
 		d.actions = append(d.actions, r.resize()...)
 	}
 	if r.step == stop && o.failed == nil {
@@ -194,7 +195,7 @@ func release(o observed) []action.Action {
 	}
 	if own := o.own(); own != nil {
 		over := run.Ended(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
-		if run.StageOf(own) != run.Deleting || !over || o.vm.DeletionTimestamp.IsZero() && unrecorded(o, own) {
+		if run.StageOf(own) != run.Deleting || !over || o.vm.DeletionTimestamp.IsZero() && Unrecorded(o.vm, own) {
 			return nil
 		}
 	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != run.MachineKind {

@@ -474,7 +474,7 @@ func TestForeignInstance(t *testing.T) {
 				if got := told(d); got != want {
 					t.Errorf("%s: %q, want %q", strategy, got, want)
 				}
-				failure := find(d.actions[0].(action.WriteStatus).Status.Conditions, kubevirtv1.ConditionFailure)
+				failure := kubevirtv1.FindCondition(d.actions[0].(action.WriteStatus).Status.Conditions, kubevirtv1.ConditionFailure)
 				if strategy != "Always" {
 					if failure != nil {
 						t.Errorf("%s: %v", strategy, failure)
@@ -623,7 +623,7 @@ func TestDataVolumes(t *testing.T) {
 			if failed := strings.Contains(c.want, "Error"); failed && (len(written.Events) != 1 || written.Events[0].Reason != "FailedDataVolumeImport") {
 				t.Errorf("events %v", written.Events)
 			}
-			failure := find(written.Status.Conditions, kubevirtv1.ConditionFailure)
+			failure := kubevirtv1.FindCondition(written.Status.Conditions, kubevirtv1.ConditionFailure)
 			if refused := name == "without CDI"; refused != (failure != nil) {
 				t.Errorf("condition Failure %+v", failure)
 			}

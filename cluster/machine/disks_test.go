@@ -14,6 +14,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -40,7 +41,7 @@ func pgUse(by string) []claimwatch.Use {
 func TestSpoiled(t *testing.T) {
 	boot := kubevirtv1.StartBoot
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
-	s.spoiled = diskChanged("data", "pod backup has used claim pg since the save")
+	s.Spoiled = diskChanged("data", "pod backup has used claim pg since the save")
 	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ResumeFailed"}) {
 		t.Errorf("events %q", events)
 	}
@@ -49,10 +50,10 @@ func TestSpoiled(t *testing.T) {
 	if rs.Phase != "Failed" || rs.Reason != contract.RestoreDiskChanged || rs.RetryTimestamp != nil || !strings.Contains(rs.Message, "disk data") || !strings.Contains(rs.Message, "pod backup") {
 		t.Errorf("%+v", rs)
 	}
-	s.spoiled = nil
+	s.Spoiled = nil
 	s.now = s.now.Add(time.Hour)
 	expect(t, "an hour later", s.step(), "")
-	if s.vm.Status.HibernationStatus.Image == nil || s.claims["memory"] == nil {
+	if s.vm.Status.HibernationStatus.Image == nil || s.Claims["memory"] == nil {
 		t.Error("the image is not kept")
 	}
 	s.vm.Spec.StartStrategy = &boot
@@ -63,7 +64,7 @@ func TestSpoiled(t *testing.T) {
 // TestNotKnownYet: what can't be found out now is asked again later and later.
 func TestNotKnownYet(t *testing.T) {
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
-	s.spoiled = &action.Failure{Reason: reasonRestoreFailed, Message: "the API server does not answer"}
+	s.Spoiled = &action.Failure{Reason: reasonRestoreFailed, Message: "the API server does not answer"}
 	for n := int32(1); n <= 3; n++ {
 		expect(t, "try", s.step(), "Hibernated")
 		rs := s.vm.Status.ResumeStatus
@@ -72,7 +73,7 @@ func TestNotKnownYet(t *testing.T) {
 		}
 		s.now = rs.RetryTimestamp.Add(time.Second)
 	}
-	s.spoiled = nil
+	s.Spoiled = nil
 	expect(t, "known", s.step(), "createRestore prune Resuming")
 }
 
@@ -80,11 +81,11 @@ func TestNotKnownYet(t *testing.T) {
 func TestSpoiledMeanwhile(t *testing.T) {
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
 	expect(t, "start", s.step(), "createRestore prune Resuming")
-	s.spoiled = diskChanged("data", "pod backup has used claim pg since the save")
+	s.Spoiled = diskChanged("data", "pod backup has used claim pg since the save")
 	going := s.instance
 	expect(t, "used", s.step(), "Stopping delete")
 	at := metav1.NewTime(s.now)
-	s.instance, s.spoiled = going, nil
+	s.instance, s.Spoiled = going, nil
 	s.instance.DeletionTimestamp = &at
 	expect(t, "goes", s.step(), "")
 	s.instance = nil
@@ -95,7 +96,8 @@ func TestSpoiledMeanwhile(t *testing.T) {
 	}
 
 	r := &Reconciler{Uses: &uses{known: pgUse("backup")}}
-	instance := restored(s.vm, s.vm.Status.HibernationStatus, false)
+	instance := run.NewInstance(s.vm, false)
+	instance.Spec.RestoreFrom = imageOn("memory")
 	instance.Spec.Domain.Devices.Disks, instance.Spec.Volumes = []kubevirtv1.Disk{{Name: "data"}}, []kubevirtv1.Volume{pgClaim()}
 	for name, c := range map[string]struct {
 		change func(*kubevirtv1.VirtualMachineInstance)

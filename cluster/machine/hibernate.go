@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -34,66 +33,69 @@ const (
 	reasonGuestEnded = "GuestEnded"
 )
 
-// hibernation is what becomes of a VM's hibernation and of its resume.
-type hibernation struct {
-	// status and resume are the VM's, as they are to be.
-	status *kubevirtv1.HibernationStatus
-	resume *kubevirtv1.ResumeStatus
-	// first is done before the VM's status says so, then afterwards.
-	first, then []action.Action
-	events      []action.Event
-	// again is when to look again for the hibernation's sake; zero: never.
-	again time.Time
+// Decision is what becomes of a VM's hibernation and of its resume.
+type Decision struct {
+	// Status and Resume are the VM's, as they are to be.
+	Status *kubevirtv1.HibernationStatus
+	Resume *kubevirtv1.ResumeStatus
+	// First is done before the VM's status says so, Then afterwards.
+	First, Then []action.Action
+	Events      []action.Event
+	// Again is when to look again for the hibernation's sake; zero: never.
+	Again time.Time
+	// Starts: a VM that sleeps, and has no instance, is started now. Retry is when a resume that failed is tried
+	// again; zero: at no time.
+	Starts bool
+	Retry  time.Time
 }
 
-func (h *hibernation) tell(kind, reason, format string, args ...any) {
-	h.events = append(h.events, action.Event{Kind: kind, Reason: reason, Note: fmt.Sprintf(format, args...)})
-}
+func (d *Decision) record(e action.Event) { d.Events = append(d.Events, e) }
 
-// asleep: the guest is saved, or has suspended itself.
-func (h *hibernation) asleep() bool {
-	return h.status != nil && h.status.Phase == kubevirtv1.HibernationCompleted
+// Asleep: the guest is saved, or has suspended itself.
+func (d *Decision) Asleep() bool {
+	return d.Status != nil && d.Status.Phase == kubevirtv1.HibernationCompleted
 }
 
 // mode is how the VM hibernates.
-func mode(o observed) string { return o.cluster.Hibernation.ModeOf(o.vm.Spec.HibernateStrategy) }
+func (v View) mode() string { return v.Cluster.Hibernation.ModeOf(v.VM.Spec.HibernateStrategy) }
 
 // unsaveable says why an instance's guest can't hibernate, and what to do; empty: it can, as far as
 // is known, or need not.
-func (o observed) unsaveable(instance *kubevirtv1.VirtualMachineInstance) string {
-	return validation.Unsaveable(instance, mode(o), o.cluster)
+func (v View) unsaveable(instance *kubevirtv1.VirtualMachineInstance) string {
+	return validation.Unsaveable(instance, v.mode(), v.Cluster)
 }
 
 // warningTimeout is after how long a hibernation is told of that has not ended; 0: never.
-func warningTimeout(o observed) time.Duration {
-	seconds := o.cluster.Hibernation.WarningTimeoutSeconds
-	if s := o.vm.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {
+func (v View) warningTimeout() time.Duration {
+	seconds := v.Cluster.Hibernation.WarningTimeoutSeconds
+	if s := v.VM.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {
 		seconds = *s.WarningTimeoutSeconds
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-func evictionStrategy(o observed, instance *kubevirtv1.VirtualMachineInstance) kubevirtv1.EvictionStrategy {
+func (v View) evictionStrategy(instance *kubevirtv1.VirtualMachineInstance) kubevirtv1.EvictionStrategy {
 	if s := instance.Spec.EvictionStrategy; s != nil {
 		return *s
 	}
-	return o.cluster.EvictionStrategy
+	return v.Cluster.EvictionStrategy
 }
 
 // evacuates: the instance is to leave its node, by being saved. One that can't be saved is evicted
 // as if it had no strategy.
-func (r *ruling) evacuates(own *kubevirtv1.VirtualMachineInstance) bool {
-	switch r.strategy {
+func (v View) evacuates() bool {
+	own := v.Own
+	switch v.Strategy {
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual, kubevirtv1.RunStrategyOnce:
-		return own.Status.EvacuationNodeName != "" && evictionStrategy(r.observed, own) == kubevirtv1.EvictionHibernate && r.unsaveable(own) == ""
+		return own.Status.EvacuationNodeName != "" && v.evictionStrategy(own) == kubevirtv1.EvictionHibernate && v.unsaveable(own) == ""
 	}
 	return false
 }
 
 // saves: the guest is to be saved, as soon as that can be.
-func (r *ruling) saves(own *kubevirtv1.VirtualMachineInstance) bool {
-	return r.strategy == kubevirtv1.RunStrategyHibernate ||
-		r.evacuates(own) && first(r.requests) != kubevirtv1.StateChangeStop
+func (v View) saves() bool {
+	return v.Strategy == kubevirtv1.RunStrategyHibernate ||
+		v.evacuates() && v.Request != kubevirtv1.StateChangeStop
 }
 
 // savedImage is what an instance was saved to; nil: it was not.
@@ -109,139 +111,147 @@ func suspended(own *kubevirtv1.VirtualMachineInstance) bool {
 	return own != nil && own.Status.Phase == kubevirtv1.PhaseSucceeded && own.Status.SavedImage == nil && own.Status.Reason == reasonSuspended
 }
 
-// hibernate says what becomes of the hibernation by what the instance has come to.
-func (r *ruling) hibernate() {
-	h, own := &r.hibernation, r.own()
-	h.status, h.resume = r.vm.Status.HibernationStatus.DeepCopy(), r.vm.Status.ResumeStatus.DeepCopy()
-	if !r.vm.DeletionTimestamp.IsZero() {
-		return
+// Decide says what becomes of the hibernation by what the instance has come to.
+func Decide(v View) Decision {
+	d := Decision{Status: v.VM.Status.HibernationStatus.DeepCopy(), Resume: v.VM.Status.ResumeStatus.DeepCopy()}
+	if v.VM.DeletionTimestamp.IsZero() {
+		d.decide(v)
+		warn(v, &d)
 	}
-	image := savedImage(own)
-	switch s := h.status; {
-	case image != nil && !h.records(image):
-		r.complete(image)
-	case suspended(own) && !h.asleep():
-		r.complete(nil)
-	case s == nil && own != nil && r.saves(own):
-		r.beginSave(own)
-	case s == nil && own != nil && r.state == run.Alive && own.Spec.StopStrategy != "":
-		h.then = append(h.then, direct(own, "", own.Spec.UtilityVolumes))
-	case s == nil:
-		r.nothingToSave()
-	case h.asleep():
-		r.sleep(own)
-	default:
-		r.save(own)
+	if v.VM.DeletionTimestamp.IsZero() && d.Asleep() && v.stage() == run.Absent {
+		wake(v, &d)
 	}
-	if h.status == nil && h.resume != nil && h.resume.Phase == kubevirtv1.ResumeCompleted && r.vm.Status.HibernationStatus == nil {
-		h.resume.Phase = kubevirtv1.ResumeCleaned
-	}
-	r.warn()
+	return d
 }
 
-func (h *hibernation) records(image *kubevirtv1.SavedImage) bool {
-	return h.status != nil && h.status.Image != nil && h.status.Image.ID == image.ID
+func (d *Decision) decide(v View) {
+	own := v.Own
+	image := savedImage(own)
+	switch s := d.Status; {
+	case image != nil && !d.records(image):
+		complete(v, d, image)
+	case suspended(own) && !d.Asleep():
+		complete(v, d, nil)
+	case s == nil && own != nil && v.saves():
+		beginSave(v, d)
+	case s == nil && own != nil && v.stage() == run.Alive && own.Spec.StopStrategy != "":
+		d.Then = append(d.Then, direct(own, "", own.Spec.UtilityVolumes))
+	case s == nil:
+		nothingToSave(v, d)
+	case d.Asleep():
+		sleep(v, d)
+	default:
+		save(v, d)
+	}
+	if d.Status == nil && d.Resume != nil && d.Resume.Phase == kubevirtv1.ResumeCompleted && v.VM.Status.HibernationStatus == nil {
+		d.Resume.Phase = kubevirtv1.ResumeCleaned
+	}
+}
+
+func (d *Decision) records(image *kubevirtv1.SavedImage) bool {
+	return d.Status != nil && d.Status.Image != nil && d.Status.Image.ID == image.ID
 }
 
 // nothingToSave tells once that a VM that is to hibernate does not run.
-func (r *ruling) nothingToSave() {
-	c := find(r.vm.Status.Conditions, kubevirtv1.ConditionHibernated)
-	if r.notRunning() && (c == nil || c.Reason != reasonNotRunning) {
-		r.hibernation.tell(corev1.EventTypeNormal, reasonNotRunning, "the VM does not run: there is nothing to save, and it stays stopped")
+func nothingToSave(v View, d *Decision) {
+	c := kubevirtv1.FindCondition(v.VM.Status.Conditions, kubevirtv1.ConditionHibernated)
+	if notRunning(v, *d) && (c == nil || c.Reason != reasonNotRunning) {
+		d.record(action.Normal(reasonNotRunning, "the VM does not run: there is nothing to save, and it stays stopped"))
 	}
 }
 
 // notRunning: the VM is to hibernate and has no guest.
-func (r *ruling) notRunning() bool {
-	return r.hibernation.status == nil && r.strategy == kubevirtv1.RunStrategyHibernate && r.creating == nil && (r.state == run.Absent || r.state.Ended())
+func notRunning(v View, d Decision) bool {
+	return d.Status == nil && v.Strategy == kubevirtv1.RunStrategyHibernate && (v.stage() == run.Absent || v.stage().Ended())
 }
 
 // complete records that the guest is saved, before its instance is let go: the instance alone says
 // it until then.
-func (r *ruling) complete(image *kubevirtv1.SavedImage) {
-	h, now := &r.hibernation, r.stamp()
-	was := h.status
+func complete(v View, d *Decision, image *kubevirtv1.SavedImage) {
+	now := v.stamp()
+	was := d.Status
 	if was == nil {
 		was = &kubevirtv1.HibernationStatus{} // it was cancelled as it was done
 	}
-	h.status = &kubevirtv1.HibernationStatus{
+	d.Status = &kubevirtv1.HibernationStatus{
 		Mode: kubevirtv1.HibernateSuspendToDisk, Phase: kubevirtv1.HibernationCompleted,
 		StartTimestamp: was.StartTimestamp, CompletionTimestamp: now, Evacuation: was.Evacuation,
 	}
-	h.resume = nil
+	d.Resume = nil
 	if image == nil {
-		h.first = append(h.first, r.dispose(was)...)
-		h.tell(corev1.EventTypeNormal, reasonHibernated, "The guest has suspended itself to its own disk")
+		d.First = append(d.First, v.dispose(was)...)
+		d.record(action.Normal(reasonHibernated, "The guest has suspended itself to its own disk"))
 		return
 	}
 	to := image.DeepCopy()
 	if to.VirtualMachineRevisionName == "" {
-		to.VirtualMachineRevisionName = run.RevisionName(r.vm.UID, run.Generation(r.own()))
+		to.VirtualMachineRevisionName = run.RevisionName(v.VM.UID, run.Generation(v.Own))
 	}
-	s := h.status
+	s := d.Status
 	s.Mode, s.ClaimName, s.FileName, s.Image = kubevirtv1.HibernateSave, to.ClaimName, to.Directory, to
-	s.ClaimCreated = r.madeClaim(r.claims[to.ClaimName]) && !slices.Contains(keptClaims(r.vm), to.ClaimName)
+	s.ClaimCreated = v.madeClaim(v.Claims[to.ClaimName]) && !slices.Contains(keptClaims(v.VM), to.ClaimName)
 	if was.ClaimName == to.ClaimName {
 		s.ClaimCreated = was.ClaimCreated
 	}
-	h.tell(corev1.EventTypeNormal, reasonHibernated, "Saved the guest's memory to %s on claim %s (%d MiB)", to.Directory, to.ClaimName, sum(to.SizeBytes, mib-1)/mib)
+	d.record(action.Normal(reasonHibernated, "Saved the guest's memory to %s on claim %s (%d MiB)", to.Directory, to.ClaimName, sum(to.SizeBytes, mib-1)/mib))
 }
 
 // dispose deletes the claim that was made for a hibernation alone.
-func (o observed) dispose(s *kubevirtv1.HibernationStatus) []action.Action {
+func (v View) dispose(s *kubevirtv1.HibernationStatus) []action.Action {
 	if !s.ClaimCreated || s.ClaimName == "" {
 		return nil
 	}
-	return o.discard(s.ClaimName)
+	return v.discard(s.ClaimName)
 }
 
 // stamp is now, as objects keep it.
-func (o observed) stamp() *metav1.Time {
-	now := metav1.NewTime(o.now).Rfc3339Copy()
+func (v View) stamp() *metav1.Time {
+	now := metav1.NewTime(v.Now).Rfc3339Copy()
 	return &now
 }
 
-func (r *ruling) beginSave(own *kubevirtv1.VirtualMachineInstance) {
+func beginSave(v View, d *Decision) {
+	own := v.Own
 	if !run.Steady(own) {
-		r.nothingToSave()
+		nothingToSave(v, d)
 		return
 	}
-	h := &r.hibernation
-	h.resume = nil
-	h.status = &kubevirtv1.HibernationStatus{
-		Mode: mode(r.observed), Phase: kubevirtv1.HibernationInitial, FirstStartTimestamp: r.stamp(), StartTimestamp: r.stamp(),
-		Evacuation: r.strategy != kubevirtv1.RunStrategyHibernate,
+	d.Resume = nil
+	d.Status = &kubevirtv1.HibernationStatus{
+		Mode: v.mode(), Phase: kubevirtv1.HibernationInitial, FirstStartTimestamp: v.stamp(), StartTimestamp: v.stamp(),
+		Evacuation: v.Strategy != kubevirtv1.RunStrategyHibernate,
 	}
-	if why := r.unsaveable(own); why != "" {
-		h.status.ClaimName = namedClaim(r.vm)
-		r.failSave(reasonCannotSave, why)
+	if why := v.unsaveable(own); why != "" {
+		d.Status.ClaimName = namedClaim(v.VM)
+		failSave(v, d, reasonCannotSave, why)
 		return
 	}
 	why := "its run strategy is Hibernate"
-	if h.status.Evacuation {
+	if d.Status.Evacuation {
 		why = "it is to leave node " + own.Status.EvacuationNodeName
 	}
-	h.tell(corev1.EventTypeNormal, reasonHibernationStarted, "The VM hibernates (%s), as %s", h.status.Mode, why)
-	if h.status.Mode == kubevirtv1.HibernateSave {
-		r.choose(own)
+	d.record(action.Normal(reasonHibernationStarted, "The VM hibernates (%s), as %s", d.Status.Mode, why))
+	if d.Status.Mode == kubevirtv1.HibernateSave {
+		chooseClaim(v, d)
 	}
 }
 
-// choose chooses the claim: that which the user names, else the one that the pod mounts, else one
+// chooseClaim chooses the claim: that which the user names, else the one that the pod mounts, else one
 // for this hibernation alone. It is in the status before it is made.
-func (r *ruling) choose(own *kubevirtv1.VirtualMachineInstance) {
-	s, kept := r.hibernation.status, keptClaims(r.vm)
-	s.ClaimName, s.ClaimCreated = namedClaim(r.vm), false
+func chooseClaim(v View, d *Decision) {
+	own := v.Own
+	s, kept := d.Status, keptClaims(v.VM)
+	s.ClaimName, s.ClaimCreated = namedClaim(v.VM), false
 	if s.ClaimName != "" {
 		return
 	}
-	for _, v := range own.Spec.UtilityVolumes {
-		if forMemory(v) && slices.Contains(kept, v.ClaimName) && r.unsuitable(v.ClaimName, roomFor(own)) == "" {
-			s.ClaimName = v.ClaimName
+	for _, u := range own.Spec.UtilityVolumes {
+		if forMemory(u) && slices.Contains(kept, u.ClaimName) && v.unsuitable(u.ClaimName, roomFor(own)) == "" {
+			s.ClaimName = u.ClaimName
 			return
 		}
 	}
-	s.ClaimName, s.ClaimCreated, s.Phase = onceClaim(r.vm, *r.stamp()), true, kubevirtv1.HibernationPVCCreate
+	s.ClaimName, s.ClaimCreated, s.Phase = onceClaim(v.VM, *v.stamp()), true, kubevirtv1.HibernationPVCCreate
 }
 
 func forMemory(v kubevirtv1.UtilityVolume) bool {
@@ -249,112 +259,111 @@ func forMemory(v kubevirtv1.UtilityVolume) bool {
 }
 
 // save takes a hibernation further that has begun.
-func (r *ruling) save(own *kubevirtv1.VirtualMachineInstance) {
-	h := &r.hibernation
-	s := h.status
-	unsaveable := own != nil && r.unsaveable(own) != ""
+func save(v View, d *Decision) {
+	own := v.Own
+	s := d.Status
+	unsaveable := own != nil && v.unsaveable(own) != ""
 	switch {
 	case own == nil || run.Ended(own):
-		h.tell(corev1.EventTypeWarning, reasonHibernationFailed, "%s: %s", reasonGuestEnded, r.endedUnsaved(own))
-		h.first = append(h.first, r.dispose(s)...)
-		if slices.Contains(keptClaims(r.vm), s.ClaimName) {
-			h.first = append(h.first, r.discard(s.ClaimName)...) // it may have an image that nobody knows of
+		d.record(action.Warning(reasonHibernationFailed, "%s: %s", reasonGuestEnded, endedUnsaved(v)))
+		d.First = append(d.First, v.dispose(s)...)
+		if slices.Contains(keptClaims(v.VM), s.ClaimName) {
+			d.First = append(d.First, v.discard(s.ClaimName)...) // it may have an image that nobody knows of
 		}
-		h.status = nil
-	case r.state == run.Deleting:
-	case !r.saves(own), r.outdated(), unsaveable && (own.Spec.StopStrategy != "" || s.ClaimCreated), unsaveable != (s.Reason == reasonCannotSave):
-		r.cancel(own)
+		d.Status = nil
+	case v.stage() == run.Deleting:
+	case !v.saves(), outdated(v, *d), unsaveable && (own.Spec.StopStrategy != "" || s.ClaimCreated), unsaveable != (s.Reason == reasonCannotSave):
+		cancel(v, d)
 	case unsaveable: // nothing is begun before the VM changes
 	case own.Spec.StopStrategy != s.Mode:
-		s.Evacuation = r.strategy != kubevirtv1.RunStrategyHibernate
-		r.ask(own)
+		s.Evacuation = v.Strategy != kubevirtv1.RunStrategyHibernate
+		ask(v, d)
 	default:
-		s.Evacuation = r.strategy != kubevirtv1.RunStrategyHibernate
-		r.follow(own)
+		s.Evacuation = v.Strategy != kubevirtv1.RunStrategyHibernate
+		follow(v, d)
 	}
 }
 
 // endedUnsaved says why a guest ended before it was saved, by its instance's word, and what follows.
-func (r *ruling) endedUnsaved(own *kubevirtv1.VirtualMachineInstance) string {
+func endedUnsaved(v View) string {
+	own := v.Own
 	words := "the guest ended before it was saved"
 	if own != nil {
-		if c := find(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && c.Reason == reasonGuestEnded && c.Message != "" {
+		if c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && c.Reason == reasonGuestEnded && c.Message != "" {
 			words = action.Clip(c.Message, action.Longest)
 		}
 	}
-	if r.strategy == kubevirtv1.RunStrategyHibernate {
+	if v.Strategy == kubevirtv1.RunStrategyHibernate {
 		return words + "; nothing is saved, and the VM stays stopped"
 	}
 	return words + "; it starts as its run strategy says"
 }
 
 // outdated: the user wants the guest saved otherwise than was begun.
-func (r *ruling) outdated() bool {
-	s := r.hibernation.status
-	if s.Mode != mode(r.observed) {
+func outdated(v View, d Decision) bool {
+	s := d.Status
+	if s.Mode != v.mode() {
 		return true
 	}
-	name := namedClaim(r.vm)
+	name := namedClaim(v.VM)
 	return s.Mode == kubevirtv1.HibernateSave && s.Phase == kubevirtv1.HibernationFailed && s.ClaimName != name &&
-		(name != "" || !r.madeClaim(r.claims[s.ClaimName]) && !s.ClaimCreated)
+		(name != "" || !v.madeClaim(v.Claims[s.ClaimName]) && !s.ClaimCreated)
 }
 
 // cancel has the guest go on. What was begun is forgotten, and a claim made for it deleted, once
 // the instance says that nothing is under way: until then the guest may have been saved after all.
-func (r *ruling) cancel(own *kubevirtv1.VirtualMachineInstance) {
-	h := &r.hibernation
-	s := h.status
+func cancel(v View, d *Decision) {
+	own := v.Own
+	s := d.Status
 	if own.Spec.StopStrategy != "" {
 		left := slices.Clone(own.Spec.UtilityVolumes)
 		if s.ClaimCreated {
 			left = slices.DeleteFunc(left, func(v kubevirtv1.UtilityVolume) bool { return forMemory(v) && v.ClaimName == s.ClaimName })
 		}
-		h.then = append(h.then, direct(own, "", left))
+		d.Then = append(d.Then, direct(own, "", left))
 		return
 	}
-	c := find(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	attached := slices.ContainsFunc(own.Status.VolumeStatus, func(v kubevirtv1.VolumeStatus) bool {
 		return v.Name == volumeName(s.ClaimName) && v.HotplugVolume != nil
 	})
 	if c != nil && c.Status == metav1.ConditionTrue || attached {
 		return
 	}
-	h.first = append(h.first, r.dispose(s)...)
-	h.status = nil
-	if r.outdatedOnly(own) {
-		return
+	d.First = append(d.First, v.dispose(s)...)
+	d.Status = nil
+	if v.saves() {
+		return // another hibernation begins at once
 	}
-	h.tell(corev1.EventTypeNormal, reasonHibernationCancelled, "The hibernation was cancelled, and the guest goes on")
+	d.record(action.Normal(reasonHibernationCancelled, "The hibernation was cancelled, and the guest goes on"))
 }
 
-// outdatedOnly: another hibernation begins at once.
-func (r *ruling) outdatedOnly(own *kubevirtv1.VirtualMachineInstance) bool { return r.saves(own) }
-
 // ask makes or checks the claim, and has the instance saved to it.
-func (r *ruling) ask(own *kubevirtv1.VirtualMachineInstance) {
-	h, room := &r.hibernation, roomFor(own)
-	s := h.status
+func ask(v View, d *Decision) {
+	own := v.Own
+	room := roomFor(own)
+	s := d.Status
 	if s.Mode == kubevirtv1.HibernateSave {
-		switch why := r.unsuitable(s.ClaimName, room); {
-		case r.claims[s.ClaimName] == nil && s.ClaimCreated:
-			h.then = append(h.then, action.CreateClaim{Claim: newClaim(r.observed, s.ClaimName, room)})
+		switch why := v.unsuitable(s.ClaimName, room); {
+		case v.Claims[s.ClaimName] == nil && s.ClaimCreated:
+			d.Then = append(d.Then, action.CreateClaim{Claim: newClaim(v, s.ClaimName, room)})
 			return
 		case why != "" && s.ClaimCreated && s.Phase != kubevirtv1.HibernationFailed:
-			r.failSave(reasonClaimUnsuitable, why)
-			retry := metav1.NewTime(r.now.Add(saveRetry(s.Failures))).Rfc3339Copy()
+			failSave(v, d, reasonClaimUnsuitable, why)
+			retry := metav1.NewTime(v.Now.Add(saveRetry(s.Failures))).Rfc3339Copy()
 			s.RetryTimestamp = &retry
-		case why != "" && s.ClaimCreated && s.RetryTimestamp != nil && !awaited(s.RetryTimestamp, r.now):
-			h.first = append(h.first, r.dispose(s)...)
-			r.attempt()
-			r.choose(own)
-		case why != "" && s.ClaimName != namedClaim(r.vm) && !s.ClaimCreated:
-			r.choose(own) // the claim that the pod mounts is too small by now, or gone
+		case why != "" && s.ClaimCreated && s.RetryTimestamp != nil && !run.Awaited(s.RetryTimestamp, v.Now):
+			d.First = append(d.First, v.dispose(s)...)
+			attempt(v, d)
+			chooseClaim(v, d)
+		case why != "" && s.ClaimName != namedClaim(v.VM) && !s.ClaimCreated:
+			chooseClaim(v, d) // the claim that the pod mounts is too small by now, or gone
 		case why != "":
-			r.failSave(reasonClaimUnsuitable, why)
+			failSave(v, d, reasonClaimUnsuitable, why)
 		}
-		if r.unsuitable(s.ClaimName, room) != "" {
+		if v.unsuitable(s.ClaimName, room) != "" {
 			if s.RetryTimestamp != nil {
-				h.again = s.RetryTimestamp.Time
+				d.Again = s.RetryTimestamp.Time
 			}
 			return
 		}
@@ -362,63 +371,64 @@ func (r *ruling) ask(own *kubevirtv1.VirtualMachineInstance) {
 	if !run.Steady(own) {
 		return
 	}
-	r.attempt()
+	attempt(v, d)
 	s.Phase = kubevirtv1.HibernationReadyToHotPlug
-	h.then = append(h.then, direct(own, s.Mode, r.saveVolumes(own)))
+	d.Then = append(d.Then, direct(own, s.Mode, saveVolumes(v, *d)))
 }
 
 // saveVolumes are an instance's utility volumes with the one that it is saved to as the last of them,
 // by which the instance knows it. Those of earlier hibernations whose claims went with them go.
-func (r *ruling) saveVolumes(own *kubevirtv1.VirtualMachineInstance) []kubevirtv1.UtilityVolume {
-	s := r.hibernation.status
+func saveVolumes(v View, d Decision) []kubevirtv1.UtilityVolume {
+	own, s := v.Own, d.Status
 	if s.Mode != kubevirtv1.HibernateSave {
 		return own.Spec.UtilityVolumes
 	}
 	var all []kubevirtv1.UtilityVolume
 	to := utilityVolume(s.ClaimName)
-	for _, v := range own.Spec.UtilityVolumes {
+	for _, u := range own.Spec.UtilityVolumes {
 		switch {
-		case forMemory(v) && v.ClaimName == s.ClaimName:
-			to = v
-		case !forMemory(v), own.Spec.RestoreFrom != nil && v.ClaimName == own.Spec.RestoreFrom.ClaimName,
-			slices.Contains(keptClaims(r.vm), v.ClaimName), v.ClaimName == namedClaim(r.vm):
-			all = append(all, v)
+		case forMemory(u) && u.ClaimName == s.ClaimName:
+			to = u
+		case !forMemory(u), own.Spec.RestoreFrom != nil && u.ClaimName == own.Spec.RestoreFrom.ClaimName,
+			slices.Contains(keptClaims(v.VM), u.ClaimName), u.ClaimName == namedClaim(v.VM):
+			all = append(all, u)
 		}
 	}
 	return append(all, to)
 }
 
 // attempt begins a new attempt after a failure.
-func (r *ruling) attempt() {
-	s := r.hibernation.status
+func attempt(v View, d *Decision) {
+	s := d.Status
 	if s.Phase == kubevirtv1.HibernationFailed {
 		s.Phase = kubevirtv1.HibernationInitial
-		s.StartTimestamp, s.CompletionTimestamp, s.RetryTimestamp, s.Reason, s.Message = r.stamp(), nil, nil, "", ""
+		s.StartTimestamp, s.CompletionTimestamp, s.RetryTimestamp, s.Reason, s.Message = v.stamp(), nil, nil, "", ""
 	}
 }
 
 // follow reads from the instance how far the save is.
-func (r *ruling) follow(own *kubevirtv1.VirtualMachineInstance) {
-	s := r.hibernation.status
+func follow(v View, d *Decision) {
+	own := v.Own
+	s := d.Status
 	attached := false
-	for _, v := range own.Status.VolumeStatus {
-		if s.ClaimName == "" || v.PersistentVolumeClaimInfo == nil || v.PersistentVolumeClaimInfo.ClaimName != s.ClaimName {
+	for _, volume := range own.Status.VolumeStatus {
+		if s.ClaimName == "" || volume.PersistentVolumeClaimInfo == nil || volume.PersistentVolumeClaimInfo.ClaimName != s.ClaimName {
 			continue
 		}
-		attached = v.Phase == "MountedToPod" || v.Phase == "Ready"
-		if v.HibernationInfo != nil {
-			s.FileName = action.Clip(v.HibernationInfo.TargetFileName, 255)
+		attached = volume.Phase == "MountedToPod" || volume.Phase == "Ready"
+		if volume.HibernationInfo != nil {
+			s.FileName = action.Clip(volume.HibernationInfo.TargetFileName, 255)
 		}
 	}
-	c := find(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	if c != nil && c.Status == metav1.ConditionFalse {
-		r.failSave(c.Reason, c.Message)
+		failSave(v, d, c.Reason, c.Message)
 		return
 	}
 	if s.Phase == kubevirtv1.HibernationFailed && c == nil {
 		return
 	}
-	r.attempt()
+	attempt(v, d)
 	switch {
 	case c != nil && (c.Reason == reasonSaving || c.Reason == reasonSuspending):
 		s.Phase = kubevirtv1.HibernationInProgress
@@ -430,13 +440,12 @@ func (r *ruling) follow(own *kubevirtv1.VirtualMachineInstance) {
 }
 
 // failSave records why the guest could not be saved. It goes on.
-func (r *ruling) failSave(reason, message string) {
-	h := &r.hibernation
-	s := h.status
+func failSave(v View, d *Decision, reason, message string) {
+	s := d.Status
 	message = action.Clip(message, action.Longest)
 	if s.Phase != kubevirtv1.HibernationFailed || s.Reason != reason {
-		s.Failures, s.CompletionTimestamp = min(max(s.Failures, 0), 1000)+1, r.stamp()
-		h.tell(corev1.EventTypeWarning, reasonHibernationFailed, "%s: %s", reason, message)
+		s.Failures, s.CompletionTimestamp = min(max(s.Failures, 0), 1000)+1, v.stamp()
+		d.record(action.Warning(reasonHibernationFailed, "%s: %s", reason, message))
 	}
 	s.Phase, s.Reason, s.Message = kubevirtv1.HibernationFailed, action.Clip(reason, 64), message
 }
@@ -445,19 +454,18 @@ func (r *ruling) failSave(reason, message string) {
 // each, five minutes at most. The count is the status's, so that the next
 // leader continues it; wait.Backoff keeps a count of its own.
 func saveRetry(failures int32) time.Duration {
-	return min(backoffBase<<min(max(failures-1, 0), 10), backoffMost)
+	return min(run.RetryBase<<min(max(failures-1, 0), 10), run.RetryMost)
 }
 
 // warn tells once of a hibernation that takes too long, with all its attempts. It goes on.
-func (r *ruling) warn() {
-	h := &r.hibernation
-	s, limit := h.status, warningTimeout(r.observed)
+func warn(v View, d *Decision) {
+	s, limit := d.Status, v.warningTimeout()
 	if s == nil || s.FirstStartTimestamp == nil || limit <= 0 {
 		return
 	}
-	if at := s.FirstStartTimestamp.Add(limit); r.now.Before(at) {
-		if h.again.IsZero() || at.Before(h.again) {
-			h.again = at
+	if at := s.FirstStartTimestamp.Add(limit); v.Now.Before(at) {
+		if d.Again.IsZero() || at.Before(d.Again) {
+			d.Again = at
 		}
 		return
 	}
@@ -469,7 +477,7 @@ func (r *ruling) warn() {
 	}
 	if !s.TimedOut {
 		s.TimedOut = true
-		h.tell(corev1.EventTypeWarning, reasonHibernationTimeout, "%s", message)
+		d.record(action.Warning(reasonHibernationTimeout, "%s", message))
 	}
 }
 

@@ -55,7 +55,7 @@ func TestImport(t *testing.T) {
 	}
 	becomes(contract.ImportFailed, "the server says 404", corev1.ClaimBound)
 	w.settle(w.is("DataVolumeError", 0))
-	if c := find(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk: the server says 404") {
+	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk: the server says 404") {
 		t.Errorf("condition Ready is %+v", c)
 	}
 	if !slices.Contains(w.events, "FailedDataVolumeImport: claim disk: the server says 404") {
@@ -63,7 +63,7 @@ func TestImport(t *testing.T) {
 	}
 	becomes(contract.ImportInProgress, "", corev1.ClaimBound)
 	w.settle(w.is("Provisioning", 0))
-	if c := find(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk is imported from blank") {
+	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk is imported from blank") {
 		t.Errorf("condition Ready is %+v", c)
 	}
 	becomes(contract.ImportSucceeded, "", corev1.ClaimBound)
@@ -81,7 +81,7 @@ func TestImportOfNothing(t *testing.T) {
 		for range 3 {
 			_, _ = w.reconciler().Reconcile(t.Context(), reconcile.Request{NamespacedName: web})
 		}
-		if f := find(w.vm().Status.Conditions, "Failure"); f == nil || !strings.Contains(f.Message, want) {
+		if f := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure"); f == nil || !strings.Contains(f.Message, want) {
 			t.Errorf("condition Failure is %+v, want %q in it", f, want)
 		}
 		if w.instance() != nil {

@@ -38,7 +38,7 @@ type ruling struct {
 	flip bool
 	step step
 	// hibernation is what becomes of the guest's saved memory.
-	hibernation hibernation
+	hibernation Decision
 	// preparing is what is to be made or deleted before the instance is made.
 	preparing []action.Action
 	// creating is the instance that is made now, with its revision; nil if none is.
@@ -49,6 +49,9 @@ type ruling struct {
 	// fault is what the user has to mend before the VM can do as its spec says; nil if nothing.
 	fault *action.Failure
 }
+
+// view is what the rules of hibernation go by.
+func (r ruling) view() View { return r.observed.view(r.strategy, r.requests) }
 
 // judge applies the run strategy.
 func judge(o observed) ruling {
@@ -61,7 +64,7 @@ func judge(o observed) ruling {
 		// Once the instance is deleted, nothing else says that it failed.
 		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
 	}
-	r.hibernate()
+	r.hibernation = Decide(r.view())
 	if !o.vm.DeletionTimestamp.IsZero() {
 		r.fault = o.failed
 		return r
@@ -69,8 +72,8 @@ func judge(o observed) ruling {
 	request := first(r.requests)
 	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == run.Absent && request == kubevirtv1.StateChangeStart
 	r.step = next(r.strategy, r.state, request, r.fresh)
-	if r.hibernation.asleep() {
-		r.step = r.nextAsleep(r.step)
+	if r.hibernation.Asleep() {
+		r.step = nextAsleep(r)
 	}
 	r.fault = r.faults()
 	if r.step == start {
@@ -107,19 +110,14 @@ func next(strategy kubevirtv1.RunStrategy, s run.Stage, request kubevirtv1.State
 
 // nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
 // the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
-func (r *ruling) nextAsleep(other step) step {
+func nextAsleep(r ruling) step {
 	switch {
-	case r.state.Ended(), r.spoiled != nil && r.state == run.Alive:
+	case r.state.Ended(), r.Spoiled != nil && r.state == run.Alive:
 		return stop
-	case r.state == run.Absent && !r.wakes():
-		if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeInProgress {
-			r.hibernation.resume = nil // its instance was stopped before the guest went on
-		}
-		return stay
 	case r.state == run.Absent:
-		return choose(!r.waits(), false)
+		return choose(r.hibernation.Starts, false)
 	}
-	return other
+	return r.step
 }
 
 func choose(starts, stops bool) step {
@@ -137,30 +135,35 @@ func (r *ruling) create() {
 	if r.fault != nil || slices.ContainsFunc(r.volumes, func(v volume) bool { return !v.ready() }) {
 		return
 	}
-	if f := r.failures; f != nil && awaited(f.RetryAfterTimestamp, r.now) {
+	if f := r.failures; f != nil && run.Awaited(f.RetryAfterTimestamp, r.now) {
 		r.retry = f.RetryAfterTimestamp.Time
 		return
 	}
-	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
-	if s := r.hibernation.status; r.hibernation.asleep() && s.Image != nil && startStrategy(r.observed) == kubevirtv1.StartRestore {
-		r.restore(paused)
-	} else {
-		r.boot(paused)
+	made, err := r.newRun()
+	if err != nil {
+		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 	}
-	if r.creating != nil && len(r.requests) > 0 {
+	if made == nil {
+		return
+	}
+	r.creating, r.revision = made.Instance, made.Revision
+	if len(r.requests) > 0 {
 		r.requests = r.requests[1:]
 	}
 }
 
-// boot sets the instance whose guest boots.
-func (r *ruling) boot(paused bool) {
-	revision, err := run.NewRevision(r.vm)
-	if err != nil {
-		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
-		return
+// newRun returns the run that begins: its guest goes on, or boots. It is nil where the guest can't go on, and the
+// hibernation says why.
+func (r *ruling) newRun() (*run.Run, error) {
+	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
+	if Restores(r.view(), r.hibernation) {
+		return Restore(r.view(), &r.hibernation, paused)
 	}
-	r.creating, r.revision = run.NewInstance(r.vm, paused), revision
-	r.preparing = mount(r.observed, r.creating)
+	made, err := run.New(r.vm, paused)
+	if err == nil {
+		r.preparing = Mount(r.view(), made.Instance)
+	}
+	return made, err
 }
 
 // faults returns what keeps the VM from starting until somebody mends it.
@@ -259,17 +262,6 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 	return failure
 }
 
-const (
-	backoffBase = 10 * time.Second
-	backoffMost = 300 * time.Second
-)
-
-// awaited: the next try begins at a time to come. One that is further away than any is of another leader's clock, or one
-// that was put back, and is not waited for.
-func awaited(next *metav1.Time, now time.Time) bool {
-	return next != nil && next.After(now) && next.Sub(now) <= backoffMost
-}
-
 // backoff is how long the next start waits after so many have failed in a row: the base
 // times the square of their number, and up to half as much again, which follows from the
 // instance, so that VMs that failed together don't start together. The next leader
@@ -277,7 +269,7 @@ func awaited(next *metav1.Time, now time.Time) bool {
 func backoff(failures int, instance types.UID) time.Duration {
 	hash := fnv.New32a()
 	hash.Write([]byte(instance))
-	delay := backoffBase * time.Duration(failures*failures)
+	delay := run.RetryBase * time.Duration(failures*failures)
 	delay += time.Duration(float64(delay) / 2 * float64(hash.Sum32()) / (1 << 32))
-	return min(delay, backoffMost)
+	return min(delay, run.RetryMost)
 }

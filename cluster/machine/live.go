@@ -80,7 +80,7 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 	}
 	s, now := reachable(o, own, sizeOf(wanted)), sizeOf(own)
 	refused := func(of string) bool {
-		c := find(own.Status.Conditions, of)
+		c := kubevirtv1.FindCondition(own.Status.Conditions, of)
 		return c != nil && c.Status == metav1.ConditionFalse
 	}
 	if past.Spec.Domain.CPU != nil && !(refused(kubevirtv1.ConditionHotVCPUChange) && s.sockets == now.sockets) {

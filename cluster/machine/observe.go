@@ -114,8 +114,8 @@ func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine
 
 // observeSleep reads what is known of a VM's memory on claims.
 func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *observed) (err error) {
-	o.claims, o.users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
-	for _, name := range memoryClaims(*o) {
+	o.Claims, o.Users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
+	for _, name := range MemoryClaims(o.view("", nil)) {
 		claim := &corev1.PersistentVolumeClaim{}
 		there, err := get(ctx, from, types.NamespacedName{Namespace: o.vm.Namespace, Name: name}, claim)
 		if err != nil {
@@ -124,33 +124,16 @@ func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *ob
 		if !there {
 			continue
 		}
-		o.claims[name] = claim
-		if o.users[name], err = r.otherUser(ctx, o.vm, name); err != nil {
+		o.Claims[name] = claim
+		if o.Users[name], err = r.otherUser(ctx, o.vm, name); err != nil {
 			return err
 		}
 	}
-	o.spoiled = r.spoiledMeanwhile(o.own())
+	o.Spoiled = r.spoiledMeanwhile(o.own())
 	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && o.own() == nil {
-		o.saved, err = r.revision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
+		o.Saved, err = r.revision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
 	}
 	return err
-}
-
-// memoryClaims are the names of claims that have the guest's memory, or may have it.
-func memoryClaims(o observed) []string {
-	names := []string{namedClaim(o.vm)}
-	template := &kubevirtv1.VirtualMachineInstance{Spec: o.vm.Spec.Template.Spec}
-	if o.vm.Status.HibernationStatus != nil || o.vm.Spec.HibernateStrategy != nil || evictionStrategy(o, template) == kubevirtv1.EvictionHibernate {
-		names = append(names, keptClaims(o.vm)...)
-	}
-	if s := o.vm.Status.HibernationStatus; s != nil {
-		names = append(names, s.ClaimName)
-	}
-	if image := savedImage(o.own()); image != nil {
-		names = append(names, image.ClaimName)
-	}
-	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
 // otherUser says which other VM has a claim for its memory or among its disks; empty: none has. It

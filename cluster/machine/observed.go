@@ -3,7 +3,6 @@ package machine
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -24,22 +23,12 @@ type observed struct {
 	started *kubevirtv1.VirtualMachineSpec
 	// volumes are the claims of the VM's volumes and of its dataVolumeTemplates.
 	volumes []volume
-	// claims are those for the guest's memory that the VM has or may have, by name; one that is
-	// not there is not in it. users are who else uses one of that name.
-	claims map[string]*corev1.PersistentVolumeClaim
-	users  map[string]string
-	// saved is the VM's spec that the saved guest was started with; nil if it is not known.
-	saved *kubevirtv1.VirtualMachineSpec
-	// spoiled is why the guest must not go on from its image, as to who has used its disks; nil: nothing
-	// is known against it.
-	spoiled *action.Failure
+	// Memory is the guest's, of a VM that hibernates.
+	Memory
 	// cluster is the cluster's configuration.
 	cluster configuration.Configuration
 	// imports: the cluster has DataVolumes.
 	imports bool
-	// claimless: the API server has just refused to make a claim for the VM's memory, for want of
-	// quota, say. The guest starts without one.
-	claimless bool
 	// failed is what was tried just now, in vain; nil if nothing was. It is not tried again
 	// at once.
 	failed *action.Failure
@@ -54,6 +43,14 @@ func (o observed) own() *kubevirtv1.VirtualMachineInstance {
 		return nil
 	}
 	return o.instance
+}
+
+// view is what the rules of hibernation go by.
+func (o observed) view(strategy kubevirtv1.RunStrategy, requests []kubevirtv1.StateChangeRequest) View {
+	return View{
+		VM: o.vm, Own: o.own(), Strategy: strategy, Request: first(requests),
+		Memory: o.Memory, Cluster: o.cluster, Defaults: o.defaults, Now: o.now,
+	}
 }
 
 // strategyOf returns the VM's run strategy, also where it is spelled the old way.

@@ -19,7 +19,7 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 	if r.state != run.Alive {
 		up = nil
 	}
-	switch word := r.sleepWord(); {
+	switch word := Printable(r.view(), r.hibernation, r.creating, r.step == stop); {
 	case !r.vm.DeletionTimestamp.IsZero():
 		return kubevirtv1.StatusTerminating
 	case word != "":
@@ -50,35 +50,9 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 	return kubevirtv1.StatusStopped
 }
 
-// sleepWord is the word for a VM that hibernates or goes on, or empty. One whose guest goes on as it
-// could not be saved is what its guest is.
-func (r ruling) sleepWord() kubevirtv1.PrintableStatus {
-	s, own := r.hibernation.status, r.own()
-	switch {
-	case s == nil:
-		return ""
-	case !r.hibernation.asleep():
-		if s.Phase == kubevirtv1.HibernationFailed || r.state != run.Alive || r.step == stop || !r.saves(own) {
-			return ""
-		}
-		return kubevirtv1.StatusHibernating
-	case own != nil && (savedImage(own) != nil || suspended(own)):
-		return kubevirtv1.StatusHibernating // it still has its pod
-	case s.Image == nil && (r.creating != nil || own != nil):
-		return ""
-	case r.creating != nil && r.creating.Spec.RestoreFrom == nil:
-		return ""
-	case r.creating != nil, own != nil && r.state == run.Alive && r.step != stop:
-		return kubevirtv1.StatusResuming
-	case own != nil && !r.state.Ended():
-		return ""
-	}
-	return kubevirtv1.StatusHibernated
-}
-
 // started is the word for an instance that has been started, or empty.
 func started(up *kubevirtv1.VirtualMachineInstance) kubevirtv1.PrintableStatus {
-	paused := find(up.Status.Conditions, kubevirtv1.ConditionPaused)
+	paused := kubevirtv1.FindCondition(up.Status.Conditions, kubevirtv1.ConditionPaused)
 	migration := up.Status.MigrationState
 	switch {
 	case up.Status.Phase == kubevirtv1.PhaseUnknown:
@@ -98,7 +72,7 @@ func lacks(up *kubevirtv1.VirtualMachineInstance, reason string) bool {
 	if up == nil {
 		return false
 	}
-	c := find(up.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	c := kubevirtv1.FindCondition(up.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
 }
 
@@ -106,7 +80,7 @@ func unschedulable(up *kubevirtv1.VirtualMachineInstance) bool {
 	if up == nil {
 		return false
 	}
-	c := find(up.Status.Conditions, string(corev1.PodScheduled))
+	c := kubevirtv1.FindCondition(up.Status.Conditions, string(corev1.PodScheduled))
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
@@ -137,5 +111,5 @@ func (r ruling) again() bool {
 
 // backingOff: the next start waits as the last one failed.
 func (r ruling) backingOff() bool {
-	return !r.retry.IsZero() || r.again() && r.failures != nil
+	return !r.retry.IsZero() || !r.hibernation.Retry.IsZero() || r.again() && r.failures != nil
 }

@@ -169,13 +169,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if why, err := r.spoiled(ctx, d); err != nil {
 		return reconcile.Result{}, err
 	} else if why != nil {
-		o.spoiled = why
+		o.Spoiled = why
 		d = decide(o)
 	}
 	a, err := r.carryOut(ctx, o.vm, d.actions)
 	if _, claim := a.(action.CreateClaim); claim && apierrors.IsForbidden(err) && d.starts() {
 		r.event(o.vm, action.Warning(reasonFailedCreate, "The VM starts without a claim for its memory: %v", err))
-		o.claimless = true
+		o.Claimless = true
 		d = decide(o)
 		a, err = r.carryOut(ctx, o.vm, d.actions)
 	}

@@ -28,14 +28,14 @@ const (
 
 // startStrategy is what a start does with the guest's saved memory: the VM's word, else the
 // cluster's.
-func startStrategy(o observed) kubevirtv1.StartStrategy {
-	if s := o.vm.Spec.StartStrategy; s != nil && *s != "" {
+func (v View) startStrategy() kubevirtv1.StartStrategy {
+	if s := v.VM.Spec.StartStrategy; s != nil && *s != "" {
 		if strategy, known := configuration.StartStrategy(*s); known {
 			return strategy
 		}
 		return kubevirtv1.StartRestore // nothing is discarded by a misspelling
 	}
-	if o.cluster.Hibernation.StartStrategy == kubevirtv1.StartBoot {
+	if v.Cluster.Hibernation.StartStrategy == kubevirtv1.StartBoot {
 		return kubevirtv1.StartBoot
 	}
 	return kubevirtv1.StartRestore
@@ -48,35 +48,35 @@ func restores(own *kubevirtv1.VirtualMachineInstance, image *kubevirtv1.SavedIma
 
 // sleep is what becomes of a VM whose guest is saved, by the instance that it has: the one that was
 // saved, which goes; one that goes on from the image; or one that has booted.
-func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
-	h := &r.hibernation
-	s := h.status
-	if r.strategy == kubevirtv1.RunStrategyHibernate {
+func sleep(v View, d *Decision) {
+	own := v.Own
+	s := d.Status
+	if v.Strategy == kubevirtv1.RunStrategyHibernate {
 		s.Evacuation = false
 	}
 	image := savedImage(own)
 	switch {
-	case own == nil, image != nil && h.records(image), s.Image == nil && suspended(own):
+	case own == nil, image != nil && d.records(image), s.Image == nil && suspended(own):
 	case s.Image == nil:
 		if run.Ran(own) {
-			h.status, h.resume = nil, nil
+			d.Status, d.Resume = nil, nil
 		}
 	case restores(own, s.Image) && run.Ran(own):
-		h.first = append(h.first, letGo(own, s.Image.ClaimName)...)
-		h.first = append(h.first, r.dispose(s)...)
-		h.status, h.resume = nil, &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeCompleted}
-		h.tell(corev1.EventTypeNormal, reasonResumed, "The guest goes on on node %s from its memory saved at %s", own.Status.NodeName, stampOf(s.Image.Timestamp))
-	case restores(own, s.Image) && r.state.Ended():
-		r.failResume(own)
-	case restores(own, s.Image) && r.state == run.Deleting: // why it goes stays
-	case restores(own, s.Image) && r.spoiled != nil:
-		r.refuseInstance(own, r.spoiled.Reason, r.spoiled.Message)
+		d.First = append(d.First, letGo(own, s.Image.ClaimName)...)
+		d.First = append(d.First, v.dispose(s)...)
+		d.Status, d.Resume = nil, &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeCompleted}
+		d.record(action.Normal(reasonResumed, "The guest goes on on node %s from its memory saved at %s", own.Status.NodeName, stampOf(s.Image.Timestamp)))
+	case restores(own, s.Image) && v.stage().Ended():
+		failResume(v, d)
+	case restores(own, s.Image) && v.stage() == run.Deleting: // why it goes stays
+	case restores(own, s.Image) && v.Spoiled != nil:
+		refuseInstance(v, d, v.Spoiled.Reason, v.Spoiled.Message)
 	case restores(own, s.Image):
-		h.resume = resuming(h.resume)
+		d.Resume = resuming(d.Resume)
 	default:
-		h.first = append(h.first, r.discardImage(own)...)
-		h.status, h.resume = nil, nil
-		h.tell(corev1.EventTypeNormal, reasonImageDiscarded, "The guest boots afresh: its memory saved to %s on claim %s is discarded", s.Image.Directory, s.Image.ClaimName)
+		d.First = append(d.First, discardImage(v, *d)...)
+		d.Status, d.Resume = nil, nil
+		d.record(action.Normal(reasonImageDiscarded, "The guest boots afresh: its memory saved to %s on claim %s is discarded", s.Image.Directory, s.Image.ClaimName))
 	}
 }
 
@@ -101,12 +101,12 @@ func stampOf(t *metav1.Time) string {
 
 // discardImage deletes the claim with an image that nobody wants any more, if the VM made it and
 // the instance does not use it.
-func (r *ruling) discardImage(own *kubevirtv1.VirtualMachineInstance) []action.Action {
-	claim := r.hibernation.status.Image.ClaimName
-	if slices.ContainsFunc(own.Spec.UtilityVolumes, func(v kubevirtv1.UtilityVolume) bool { return v.ClaimName == claim }) {
+func discardImage(v View, d Decision) []action.Action {
+	claim := d.Status.Image.ClaimName
+	if slices.ContainsFunc(v.Own.Spec.UtilityVolumes, func(u kubevirtv1.UtilityVolume) bool { return u.ClaimName == claim }) {
 		return nil
 	}
-	return r.discard(claim)
+	return v.discard(claim)
 }
 
 // resuming is the status of a resume that has an instance.
@@ -129,13 +129,14 @@ func mended(reason string) bool {
 
 // failResume records why the guest did not go on, before the instance that says so is deleted.
 // Everything else stays as it is.
-func (r *ruling) failResume(own *kubevirtv1.VirtualMachineInstance) {
+func failResume(v View, d *Decision) {
+	own := v.Own
 	reason, message := reasonRestoreFailed, ""
 	if own.Status.Reason != "" {
 		reason = own.Status.Reason
 	}
 	for _, of := range []string{kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionHibernationRestoreInProgress} {
-		c := find(own.Status.Conditions, of)
+		c := kubevirtv1.FindCondition(own.Status.Conditions, of)
 		if c == nil || c.Status != metav1.ConditionFalse {
 			continue
 		}
@@ -149,124 +150,134 @@ func (r *ruling) failResume(own *kubevirtv1.VirtualMachineInstance) {
 	if message == "" {
 		message = "the instance ended before its guest went on"
 	}
-	r.refuseInstance(own, reason, message)
+	refuseInstance(v, d, reason, message)
 }
 
 // refuseInstance records once why the guest of an instance does not go on.
-func (r *ruling) refuseInstance(own *kubevirtv1.VirtualMachineInstance, reason, message string) {
-	if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.LastFailedVMIUID == own.UID {
+func refuseInstance(v View, d *Decision, reason, message string) {
+	if rs := d.Resume; rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.LastFailedVMIUID == v.Own.UID {
 		return
 	}
-	r.refuseResume(reason, message, own.UID)
+	refuseResume(v, d, reason, message, v.Own.UID)
 }
 
 // refuseResume records a failure of the resume, of an instance or of what comes before it.
-func (r *ruling) refuseResume(reason, message string, instance types.UID) {
-	h := &r.hibernation
+func refuseResume(v View, d *Decision, reason, message string, instance types.UID) {
 	message = strings.TrimPrefix(message, reason+": ") // a shim's words begin with it
 	failures := int32(1)
-	if was := h.resume; was != nil {
+	if was := d.Resume; was != nil {
 		failures += min(max(was.Failures, 0), 1000)
 	}
 	to := &kubevirtv1.ResumeStatus{
 		Phase: kubevirtv1.ResumeFailed, Reason: action.Clip(reason, 64), Message: action.Clip(message, action.Longest), Failures: failures,
-		LastFailedVMIUID: instance, FailedGeneration: r.vm.Generation, FailedClaimUID: r.imageClaim(),
+		LastFailedVMIUID: instance, FailedGeneration: v.VM.Generation, FailedClaimUID: imageClaim(v, *d),
 	}
 	advice := "start it again once that is mended, or set startStrategy: Boot, which discards the saved memory"
 	if !mended(reason) {
-		retry := metav1.NewTime(r.now.Add(saveRetry(failures))).Rfc3339Copy()
+		retry := metav1.NewTime(v.Now.Add(saveRetry(failures))).Rfc3339Copy()
 		to.RetryTimestamp = &retry
 		advice = "it is tried again at " + stampOf(&retry)
 	}
-	was := h.resume
+	was := d.Resume
 	if was != nil && was.Phase == to.Phase && was.Reason == to.Reason && was.FailedGeneration == to.FailedGeneration && was.FailedClaimUID == to.FailedClaimUID && instance == "" && mended(reason) {
 		return // it is known, and nobody has done anything about it
 	}
-	h.resume = to
-	h.tell(corev1.EventTypeWarning, reasonResumeFailed, "%s: %s; %s", to.Reason, to.Message, advice)
+	d.Resume = to
+	d.record(action.Warning(reasonResumeFailed, "%s: %s; %s", to.Reason, to.Message, advice))
 }
 
 // imageClaim is the UID of the claim with the image, or empty.
-func (r *ruling) imageClaim() types.UID {
-	s := r.hibernation.status
-	if s == nil || s.Image == nil || r.claims[s.Image.ClaimName] == nil {
+func imageClaim(v View, d Decision) types.UID {
+	s := d.Status
+	if s == nil || s.Image == nil || v.Claims[s.Image.ClaimName] == nil {
 		return ""
 	}
-	return r.claims[s.Image.ClaimName].UID
+	return v.Claims[s.Image.ClaimName].UID
 }
 
-// wakes: the run strategy, or a request, has a hibernated VM start.
-func (r *ruling) wakes() bool {
-	switch r.strategy {
+// resumes: the run strategy, or a request, has a hibernated VM start.
+func resumes(v View, d Decision) bool {
+	switch v.Strategy {
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
 		return true
 	case kubevirtv1.RunStrategyManual:
-		rs := r.hibernation.resume
+		rs := d.Resume
 		again := rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.RetryTimestamp != nil // as the status says
-		return first(r.requests) == kubevirtv1.StateChangeStart || r.hibernation.status.Evacuation || again
+		return v.Request == kubevirtv1.StateChangeStart || d.Status.Evacuation || again
 	}
 	return false
 }
 
+// wake has a VM that sleeps start, if it is to run and its resume need not wait.
+func wake(v View, d *Decision) {
+	if resumes(v, *d) {
+		d.Starts = !waits(v, d)
+		return
+	}
+	if rs := d.Resume; rs != nil && rs.Phase == kubevirtv1.ResumeInProgress {
+		d.Resume = nil // its instance was stopped before the guest went on
+	}
+}
+
 // waits: the resume has failed, and is not tried now.
-func (r *ruling) waits() bool {
-	rs := r.hibernation.resume
-	if rs == nil || rs.Phase != kubevirtv1.ResumeFailed || first(r.requests) == kubevirtv1.StateChangeStart {
+func waits(v View, d *Decision) bool {
+	rs := d.Resume
+	if rs == nil || rs.Phase != kubevirtv1.ResumeFailed || v.Request == kubevirtv1.StateChangeStart {
 		return false
 	}
 	if rs.RetryTimestamp != nil {
-		if !awaited(rs.RetryTimestamp, r.now) {
+		if !run.Awaited(rs.RetryTimestamp, v.Now) {
 			return false
 		}
-		r.retry = rs.RetryTimestamp.Time
+		d.Retry = rs.RetryTimestamp.Time
 		return true
 	}
-	return rs.FailedGeneration == r.vm.Generation && rs.FailedClaimUID == r.imageClaim()
+	return rs.FailedGeneration == v.VM.Generation && rs.FailedClaimUID == imageClaim(v, *d)
 }
 
-// restore sets the instance that goes on from the image, or why there can be none.
-func (r *ruling) restore(paused bool) {
-	h := &r.hibernation
-	image := h.status.Image
-	if startStrategy(r.observed) != kubevirtv1.StartBoot {
-		switch claim := r.claims[image.ClaimName]; {
-		case claim == nil:
-			r.refuseResume(contract.RestoreImageMissing, fmt.Sprintf("claim %s, which has the guest's memory, does not exist", image.ClaimName), "")
-			return
-		case claim.DeletionTimestamp != nil:
-			r.refuseResume(contract.RestoreImageMissing, fmt.Sprintf("claim %s, which has the guest's memory, is being deleted", image.ClaimName), "")
-			return
-		}
+// Restores reports whether a start goes on from an image.
+func Restores(v View, d Decision) bool {
+	return d.Asleep() && d.Status.Image != nil && v.startStrategy() == kubevirtv1.StartRestore
+}
+
+// Restore returns the run that goes on from the image. It is nil where there can be none, and the decision says
+// why.
+func Restore(v View, d *Decision, paused bool) (*run.Run, error) {
+	image := d.Status.Image
+	switch claim := v.Claims[image.ClaimName]; {
+	case claim == nil:
+		refuseResume(v, d, contract.RestoreImageMissing, fmt.Sprintf("claim %s, which has the guest's memory, does not exist", image.ClaimName), "")
+		return nil, nil
+	case claim.DeletionTimestamp != nil:
+		refuseResume(v, d, contract.RestoreImageMissing, fmt.Sprintf("claim %s, which has the guest's memory, is being deleted", image.ClaimName), "")
+		return nil, nil
+	case v.Spoiled != nil:
+		refuseResume(v, d, v.Spoiled.Reason, v.Spoiled.Message, "")
+		return nil, nil
 	}
-	if r.spoiled != nil {
-		r.refuseResume(r.spoiled.Reason, r.spoiled.Message, "")
-		return
-	}
-	past := r.vm.DeepCopy()
+	past := v.VM.DeepCopy()
 	past.Generation = run.GenerationIn(image.VirtualMachineRevisionName)
 	switch {
-	case r.saved != nil:
-		past.Spec = *r.saved
-	case past.Generation != r.vm.Generation:
-		r.refuseResume(reasonRevisionGone, fmt.Sprintf("ControllerRevision %s, which has the spec that the guest was started with, does not exist, and the VM's spec is another by now", image.VirtualMachineRevisionName), "")
-		return
+	case v.Saved != nil:
+		past.Spec = *v.Saved
+	case past.Generation != v.VM.Generation:
+		refuseResume(v, d, reasonRevisionGone, fmt.Sprintf("ControllerRevision %s, which has the spec that the guest was started with, does not exist, and the VM's spec is another by now", image.VirtualMachineRevisionName), "")
+		return nil, nil
 	}
-	revision, err := run.NewRevision(past)
+	made, err := run.New(past, false)
 	if err != nil {
-		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
-		return
+		return nil, err
 	}
-	r.revision, r.creating = revision, restored(past, h.status, paused)
+	goOn(made.Instance, past, d.Status, paused)
 	// A claim that stays is mounted, so that the next save does not wait for it; and so is one that could not
 	// be attached.
-	r.creating.Spec.RestoreFrom.Attached = image.Attachable && h.status.ClaimCreated && (h.resume == nil || h.resume.Failures == 0)
-	h.resume = resuming(h.resume)
+	made.Instance.Spec.RestoreFrom.Attached = image.Attachable && d.Status.ClaimCreated && (d.Resume == nil || d.Resume.Failures == 0)
+	d.Resume = resuming(d.Resume)
+	return made, nil
 }
 
-// restored returns the instance that goes on from an image. It has the hardware of the one that was
-// saved.
-func restored(past *kubevirtv1.VirtualMachine, s *kubevirtv1.HibernationStatus, paused bool) *kubevirtv1.VirtualMachineInstance {
-	instance := run.NewInstance(past, false)
+// goOn has an instance go on from an image. It has the hardware of the one that was saved.
+func goOn(instance *kubevirtv1.VirtualMachineInstance, past *kubevirtv1.VirtualMachine, s *kubevirtv1.HibernationStatus, paused bool) {
 	if asked := past.Spec.Template.Spec.StartStrategy; asked != nil && *asked == kubevirtv1.StartPaused {
 		paused = true
 	}
@@ -277,7 +288,6 @@ func restored(past *kubevirtv1.VirtualMachine, s *kubevirtv1.HibernationStatus, 
 	if s.Evacuation && s.Image.NodeName != "" {
 		avoid(&instance.Spec, s.Image.NodeName)
 	}
-	return instance
 }
 
 // avoid has an instance prefer other nodes than the one that it was to leave.
@@ -297,10 +307,10 @@ func avoid(s *kubevirtv1.VirtualMachineInstanceSpec, node string) {
 	})
 }
 
-// unrecorded: the instance says something about the hibernation that the VM's status does not have
+// Unrecorded reports whether an instance says something about the hibernation that its VM's status does not have
 // yet. The instance must not go before.
-func unrecorded(o observed, own *kubevirtv1.VirtualMachineInstance) bool {
-	s := o.vm.Status.HibernationStatus
+func Unrecorded(vm *kubevirtv1.VirtualMachine, own *kubevirtv1.VirtualMachineInstance) bool {
+	s := vm.Status.HibernationStatus
 	if image := savedImage(own); image != nil {
 		return s == nil || s.Image == nil || s.Image.ID != image.ID
 	}

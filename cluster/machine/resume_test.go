@@ -83,8 +83,8 @@ func TestResumed(t *testing.T) {
 		expect(t, "phase", s.vm.Status.ResumeStatus.Phase, "Cleaned")
 		expect(t, "hibernation", s.phase(), "")
 		expect(t, "then", s.step(), "")
-		if (s.claims["memory"] == nil) != madeForIt {
-			t.Errorf("made %v: the claim is %v", madeForIt, s.claims["memory"])
+		if (s.Claims["memory"] == nil) != madeForIt {
+			t.Errorf("made %v: the claim is %v", madeForIt, s.Claims["memory"])
 		}
 	}
 }
@@ -101,8 +101,8 @@ func TestResumeStopped(t *testing.T) {
 	if rs := s.vm.Status.ResumeStatus; rs != nil {
 		t.Errorf("resumeStatus is %+v, want none", rs)
 	}
-	if s.phase() != kubevirtv1.HibernationCompleted || s.claims["memory"] == nil {
-		t.Errorf("hibernationStatus is %+v, and the claims are %v: want the memory kept", s.vm.Status.HibernationStatus, s.claims)
+	if s.phase() != kubevirtv1.HibernationCompleted || s.Claims["memory"] == nil {
+		t.Errorf("hibernationStatus is %+v, and the claims are %v: want the memory kept", s.vm.Status.HibernationStatus, s.Claims)
 	}
 }
 
@@ -178,8 +178,8 @@ func TestResumeFails(t *testing.T) {
 				if rs.Phase != "Failed" || rs.Reason != reason || rs.Message != "why" || rs.Failures != n || (rs.RetryTimestamp == nil) != mend {
 					t.Errorf("%+v", rs)
 				}
-				if s.vm.Status.StartFailure != nil || s.vm.Status.HibernationStatus.Image == nil || s.claims["memory"] == nil {
-					t.Errorf("status %+v, claims %v", s.vm.Status, s.claims)
+				if s.vm.Status.StartFailure != nil || s.vm.Status.HibernationStatus.Image == nil || s.Claims["memory"] == nil {
+					t.Errorf("status %+v, claims %v", s.vm.Status, s.Claims)
 				}
 				s.step()
 				expect(t, "waits", s.step(), "")
@@ -192,7 +192,7 @@ func TestResumeFails(t *testing.T) {
 				case 1:
 					s.vm.Generation++
 				case 2:
-					s.claims["memory"].UID = "another"
+					s.Claims["memory"].UID = "another"
 				}
 			}
 		})
@@ -220,19 +220,6 @@ func TestManualResumeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAwaited: a next try is waited for, unless it is further away than any.
-func TestAwaited(t *testing.T) {
-	now := time.Unix(0, 0)
-	for after, want := range map[time.Duration]bool{-time.Second: false, 0: false, time.Second: true, backoffMost: true, backoffMost + time.Second: false, time.Hour: false} {
-		if got := awaited(new(metav1.NewTime(now.Add(after))), now); got != want {
-			t.Errorf("in %v: %v, want %v", after, got, want)
-		}
-	}
-	if awaited(nil, now) {
-		t.Error("none is waited for")
-	}
-}
-
 // TestResumeRevision: a guest goes on with the hardware that it had, whatever the VM's spec has become;
 // without that it waits, unless the spec is the same.
 func TestResumeRevision(t *testing.T) {
@@ -246,14 +233,14 @@ func TestResumeRevision(t *testing.T) {
 		"unknown, changed": {false, true, "Hibernated"},
 	} {
 		s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
-		s.saved.Template.Spec.Hostname = "then"
+		s.Saved.Template.Spec.Hostname = "then"
 		s.vm.Spec.Template.Spec.Hostname = "then"
 		if c.changed {
 			s.vm.Spec.Template.Spec.Hostname = "now"
 			s.vm.Generation = 2
 		}
 		if !c.known {
-			s.saved = nil
+			s.Saved = nil
 		}
 		expect(t, name, s.step(), c.want)
 		if s.instance == nil {
@@ -280,14 +267,14 @@ func TestBootDiscards(t *testing.T) {
 		}
 		s.step()
 		expect(t, "phase", s.phase(), "")
-		if (s.claims["memory"] == nil) != madeForIt {
-			t.Errorf("made %v: the claim is %v", madeForIt, s.claims["memory"])
+		if (s.Claims["memory"] == nil) != madeForIt {
+			t.Errorf("made %v: the claim is %v", madeForIt, s.Claims["memory"])
 		}
 	}
 	s := newSleeper("Always", own(""), before("Hibernate"))
 	kept := keptClaims(s.vm)
 	s.asleep(kept[0], false)
-	s.claims[kept[0]] = newClaim(s.observed, kept[0], roomFor(run.NewInstance(s.vm, false)))
+	s.Claims[kept[0]] = newClaim(s.view("", nil), kept[0], roomFor(run.NewInstance(s.vm, false)))
 	s.vm.Spec.StartStrategy = &boot
 	expect(t, "start", s.step(), "claim:"+kept[1]+" create prune Starting")
 	expect(t, "then", s.step(), "unclaim:"+kept[0]+" Starting")
@@ -310,7 +297,7 @@ func TestEvacuation(t *testing.T) {
 		if h := s.vm.Status.HibernationStatus; h == nil || !h.Evacuation || s.instance.Spec.StopStrategy != "Save" {
 			t.Fatalf("%s: %+v, stopStrategy %q", strategy, h, s.instance.Spec.StopStrategy)
 		}
-		s.saved = s.vm.Spec.DeepCopy()
+		s.Saved = s.vm.Spec.DeepCopy()
 		s.isSaved()
 		expect(t, "saved", s.step(), "Hibernating delete")
 		expect(t, "then", s.step(), "createRestore prune Resuming")
@@ -356,7 +343,7 @@ func TestNotRunning(t *testing.T) {
 	}
 	expect(t, "off", s.step(), "Stopped")
 	expect(t, "then", s.step(), "")
-	if c := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "False" || c.Reason != "NotRunning" {
+	if c := kubevirtv1.FindCondition(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "False" || c.Reason != "NotRunning" {
 		t.Errorf("condition %+v", c)
 	}
 }

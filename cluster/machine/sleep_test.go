@@ -30,7 +30,7 @@ func newSleeper(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.Vir
 	guest := resource.MustParse("1Gi")
 	vm.Spec.Template.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &guest}
 	return &sleeper{observed{
-		vm: vm, claims: map[string]*corev1.PersistentVolumeClaim{}, users: map[string]string{},
+		vm: vm, Memory: Memory{Claims: map[string]*corev1.PersistentVolumeClaim{}, Users: map[string]string{}},
 		cluster: configuration.Default(), defaults: noDefaults, now: noon,
 	}}
 }
@@ -55,9 +55,9 @@ func (s *sleeper) step() string {
 		case action.CreateClaim:
 			claim := a.Claim.DeepCopy()
 			claim.UID = types.UID(claim.Name)
-			s.claims[claim.Name] = claim
+			s.Claims[claim.Name] = claim
 		case action.DeleteClaim:
-			delete(s.claims, a.Claim.Name)
+			delete(s.Claims, a.Claim.Name)
 		case action.CreateInstance:
 			s.instance = a.Instance.DeepCopy()
 			s.instance.UID = types.UID(fmt.Sprint("instance-", s.now.Unix(), len(s.instance.Spec.UtilityVolumes)))
@@ -101,12 +101,12 @@ func (s *sleeper) asleep(claim string, made bool) *sleeper {
 	s.vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{
 		Mode: "Save", Phase: "Completed", ClaimName: claim, ClaimCreated: made, Image: imageOn(claim),
 	}
-	s.claims[claim] = newClaim(s.observed, claim, roomFor(run.NewInstance(s.vm, false)))
-	s.claims[claim].UID = "claim-uid"
+	s.Claims[claim] = newClaim(s.view("", nil), claim, roomFor(run.NewInstance(s.vm, false)))
+	s.Claims[claim].UID = "claim-uid"
 	if !made {
-		s.claims[claim].Labels, s.claims[claim].OwnerReferences = nil, nil
+		s.Claims[claim].Labels, s.Claims[claim].OwnerReferences = nil, nil
 	}
-	s.saved = s.vm.Spec.DeepCopy()
+	s.Saved = s.vm.Spec.DeepCopy()
 	return s
 }
 
@@ -158,7 +158,7 @@ func TestSaveToANewClaim(t *testing.T) {
 	if h.Image == nil || h.Image.ID != "image-1" || !h.ClaimCreated || h.Reason != "" || h.CompletionTimestamp == nil {
 		t.Errorf("hibernationStatus %+v", h)
 	}
-	if c := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "True" || c.Reason != "Saved" {
+	if c := kubevirtv1.FindCondition(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "True" || c.Reason != "Saved" {
 		t.Errorf("condition Hibernated %+v", c)
 	}
 }
@@ -179,7 +179,7 @@ func TestClaimNames(t *testing.T) {
 		if !slices.Contains(kept, was) {
 			t.Errorf("%d: %s of before is not looked for, %q are", length, was, kept)
 		}
-		s.claims[was] = newClaim(s.observed, was, roomFor(run.NewInstance(s.vm, false)))
+		s.Claims[was] = newClaim(s.view("", nil), was, roomFor(run.NewInstance(s.vm, false)))
 		expect(t, "start", s.step(), "create prune Starting")
 		if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != was {
 			t.Errorf("%d: utility volumes %+v, want one on %s", length, v, was)
@@ -210,7 +210,7 @@ func TestSaveToTheMountedClaim(t *testing.T) {
 	expect(t, "resume", s.step(), "createRestore prune Resuming")
 	s.instance.Status.Phase = kubevirtv1.PhaseRunning
 	expect(t, "runs", s.step(), "Running")
-	if s.claims[name] == nil {
+	if s.Claims[name] == nil {
 		t.Error("the claim that the VM keeps is gone")
 	}
 }
@@ -223,7 +223,7 @@ func TestClaims(t *testing.T) {
 		spoil func(*sleeper, *corev1.PersistentVolumeClaim)
 		want  string
 	}{
-		"is not there": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { delete(s.claims, c.Name) }, "does not exist"},
+		"is not there": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { delete(s.Claims, c.Name) }, "does not exist"},
 		"block":        {func(_ *sleeper, c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }, "volumeMode Block"},
 		"read-only": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
 			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}
@@ -236,17 +236,17 @@ func TestClaims(t *testing.T) {
 		"too small": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
 			c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		}, "has 1Gi"},
-		"another's disk": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { s.users[c.Name] = "VirtualMachine db" }, "used by VirtualMachine db"},
+		"another's disk": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { s.Users[c.Name] = "VirtualMachine db" }, "used by VirtualMachine db"},
 		"another's memory": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
 			c.Labels = map[string]string{contract.LabelHibernationOf: "db-uid"}
 		}, "another VM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSleeper("Hibernate", own("mine"), before("Always")).runs(kubevirtv1.PhaseRunning)
-			good := newClaim(s.observed, "mine", roomFor(s.instance))
+			good := newClaim(s.view("", nil), "mine", roomFor(s.instance))
 			good.Labels, good.OwnerReferences = nil, nil
 			bad := good.DeepCopy()
-			s.claims["mine"] = bad
+			s.Claims["mine"] = bad
 			c.spoil(s, bad)
 			expect(t, "begin", s.step(), "Hibernating")
 			expect(t, "check", s.step(), "Running")
@@ -254,11 +254,11 @@ func TestClaims(t *testing.T) {
 			if h.Phase != "Failed" || h.Reason != "ClaimUnsuitable" || !strings.Contains(h.Message, c.want) || h.Failures != 1 {
 				t.Errorf("%+v, want a message with %q", h, c.want)
 			}
-			if in := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "ClaimUnsuitable" {
+			if in := kubevirtv1.FindCondition(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "ClaimUnsuitable" {
 				t.Errorf("condition %+v", in)
 			}
 			expect(t, "again", s.step(), "")
-			s.claims["mine"], s.users = good, map[string]string{}
+			s.Claims["mine"], s.Users = good, map[string]string{}
 			expect(t, "mended", s.step(), "Hibernating stop:Save[mine]")
 		})
 	}
@@ -313,7 +313,7 @@ func TestUnsaveable(t *testing.T) {
 			if !slices.Equal(events, []string{"HibernationFailed"}) {
 				t.Errorf("events %q", events)
 			}
-			if in := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "GuestCannotBeSaved" {
+			if in := kubevirtv1.FindCondition(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "GuestCannotBeSaved" {
 				t.Errorf("condition %+v", in)
 			}
 			s.vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSuspendToDisk}
@@ -431,14 +431,14 @@ func TestCancel(t *testing.T) {
 				}
 			}
 			if phase == 4 {
-				if s.phase() == "" || len(s.claims) == 0 {
+				if s.phase() == "" || len(s.Claims) == 0 {
 					t.Errorf("phase %d, %s: it is forgotten while the save is under way", phase, strategy)
 				}
 				s.instance.Status.Conditions = nil
 				s.step()
 			}
-			if s.instance.Spec.StopStrategy != "" || len(s.instance.Spec.UtilityVolumes) > 0 || s.phase() != "" || len(s.claims) > 0 {
-				t.Errorf("phase %d, %s: left are stopStrategy %q, %v, %q, %d claims", phase, strategy, s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes, s.phase(), len(s.claims))
+			if s.instance.Spec.StopStrategy != "" || len(s.instance.Spec.UtilityVolumes) > 0 || s.phase() != "" || len(s.Claims) > 0 {
+				t.Errorf("phase %d, %s: left are stopStrategy %q, %v, %q, %d claims", phase, strategy, s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes, s.phase(), len(s.Claims))
 			}
 			if got := s.vm.Status.PrintableStatus; got != "Running" {
 				t.Errorf("phase %d, %s: %s", phase, strategy, got)
@@ -455,7 +455,7 @@ func TestCancelledTooLate(t *testing.T) {
 		s.step()
 	}
 	*s.vm.Spec.RunStrategy = "Always"
-	s.saved = s.vm.Spec.DeepCopy()
+	s.Saved = s.vm.Spec.DeepCopy()
 	s.isSaved()
 	expect(t, "saved", s.step(), "Hibernating delete")
 	expect(t, "then", s.step(), "createRestore prune Resuming")
@@ -498,8 +498,8 @@ func TestGuestEndsWhileSavingToItsClaim(t *testing.T) {
 		if mine {
 			name = keptClaims(s.vm)[0]
 		}
-		s.claims[name] = newClaim(s.observed, name, 10<<30)
-		s.claims[name].UID = "claim-uid"
+		s.Claims[name] = newClaim(s.view("", nil), name, 10<<30)
+		s.Claims[name].UID = "claim-uid"
 		s.runs(kubevirtv1.PhaseRunning)
 		s.instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{utilityVolume(name)}
 		*s.vm.Spec.RunStrategy = "Hibernate"

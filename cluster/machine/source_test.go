@@ -80,7 +80,7 @@ func TestSources(t *testing.T) {
 			if err := server.Get(t.Context(), web, vm); err != nil {
 				t.Fatal(err)
 			}
-			if failure := find(vm.Status.Conditions, "Failure"); failure == nil || !strings.Contains(failure.Message, c.says) {
+			if failure := kubevirtv1.FindCondition(vm.Status.Conditions, "Failure"); failure == nil || !strings.Contains(failure.Message, c.says) {
 				t.Errorf("condition %+v", failure)
 			}
 		})
@@ -278,7 +278,7 @@ func TestFailures(t *testing.T) {
 					t.Errorf("error %v", err)
 				}
 			}
-			failure := find(w.vm().Status.Conditions, "Failure")
+			failure := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure")
 			if got := failure != nil && failure.Reason == "FailedCreate"; got != c.told {
 				t.Errorf("condition %+v, told: %v", failure, c.told)
 			}
@@ -303,7 +303,7 @@ func TestRefusedPatch(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: web}); err == nil {
 		t.Error("no error")
 	}
-	if failure := find(w.vm().Status.Conditions, "Failure"); failure == nil || !strings.Contains(failure.Message, "is invalid") {
+	if failure := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure"); failure == nil || !strings.Contains(failure.Message, "is invalid") {
 		t.Errorf("condition %+v", failure)
 	}
 	if w.instance() != nil {

@@ -45,7 +45,7 @@ func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 	if own != nil && len(restart) > 0 {
 		to.ObservedGeneration = run.Generation(own)
 	}
-	to.HibernationStatus, to.ResumeStatus = r.hibernation.status, r.hibernation.resume
+	to.HibernationStatus, to.ResumeStatus = r.hibernation.Status, r.hibernation.Resume
 	to.PrintableStatus = printable(r)
 	to.Conditions = conditions(r, restart)
 	to.Ready = slices.ContainsFunc(to.Conditions, func(c kubevirtv1.Condition) bool {
@@ -74,18 +74,18 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
 			"%s changed since the guest was started: restart the VM to apply it", strings.Join(restart, ", "))))
 	}
-	all = append(all, r.sleepConditions()...)
+	all = append(all, Conditions(r.view(), r.hibernation, r.creating != nil)...)
 	owned := []string{
 		kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired,
 		kubevirtv1.ConditionHibernated, kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
 	}
-	if c := find(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
+	if c := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
 		all = append(all, *c) // whoever set it takes it away
 	}
 	if own := r.own(); own != nil {
 		for _, c := range own.Status.Conditions {
 			if !slices.Contains(owned, c.Type) {
-				all = append(all, copied(c))
+				all = append(all, run.VMCondition(c))
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 // failing is what the condition Failure says: what somebody has to mend, else why the last
 // starts failed, until the guest runs; nil if there is neither.
 func (r ruling) failing() *action.Failure {
-	known, own := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), r.own()
+	known, own := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), r.own()
 	switch {
 	case r.fault != nil:
 		return r.fault
@@ -117,7 +117,7 @@ func (r ruling) failing() *action.Failure {
 func failedStart(f *kubevirtv1.StartFailure, own *kubevirtv1.VirtualMachineInstance) string {
 	why := "the VirtualMachineInstance ended before its guest ran"
 	for _, of := range []string{kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized} {
-		if c := find(own.Status.Conditions, of); c != nil && c.Status == metav1.ConditionFalse && c.Message != "" {
+		if c := kubevirtv1.FindCondition(own.Status.Conditions, of); c != nil && c.Status == metav1.ConditionFalse && c.Message != "" {
 			why = c.Message
 		}
 	}
@@ -135,12 +135,6 @@ func (r ruling) condition(kind, reason, message string) kubevirtv1.Condition {
 	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: action.Clip(message, action.Longest), ObservedGeneration: r.vm.Generation}
 }
 
-// copied returns an instance's condition as its VM has it. The instance's generation would
-// mean nothing there.
-func copied(c kubevirtv1.Condition) kubevirtv1.Condition {
-	return kubevirtv1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}
-}
-
 // readiness is the VM's condition Ready: its instance's, if that has one that can be true.
 func readiness(r ruling) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
@@ -153,14 +147,14 @@ func readiness(r ruling) kubevirtv1.Condition {
 	case own == nil:
 		return no(reasonNoInstance, action.Clip("the VM has no VirtualMachineInstance"+r.because(), action.Longest))
 	}
-	c := find(own.Status.Conditions, kubevirtv1.ConditionReady)
+	c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
 	case c == nil:
 		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has no condition Ready yet")
 	case c.Status == metav1.ConditionTrue && own.Status.Phase == kubevirtv1.PhaseUnknown:
 		return no("NodeUnresponsive", "it is unknown whether the guest runs: see the VirtualMachineInstance")
 	}
-	return copied(*c)
+	return run.VMCondition(*c)
 }
 
 // because is why there is no instance, if there ought to be one.
@@ -187,18 +181,9 @@ func since(c *kubevirtv1.Condition, before []kubevirtv1.Condition, now time.Time
 		return
 	}
 	c.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
-	if b := find(before, c.Type); b != nil && b.Status == c.Status && !b.LastTransitionTime.IsZero() {
+	if b := kubevirtv1.FindCondition(before, c.Type); b != nil && b.Status == c.Status && !b.LastTransitionTime.IsZero() {
 		c.LastTransitionTime = b.LastTransitionTime
 	}
-}
-
-func find(all []kubevirtv1.Condition, kind string) *kubevirtv1.Condition {
-	for i := range all {
-		if all[i].Type == kind {
-			return &all[i]
-		}
-	}
-	return nil
 }
 
 // brief is how long a start may take until its progress is written for its own sake.
@@ -256,8 +241,8 @@ func progress(c kubevirtv1.Condition) bool {
 
 // eventsOf are what a status has to tell for the first time.
 func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []action.Event) {
-	events = append(events, r.hibernation.events...)
-	before, after := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), find(to.Conditions, kubevirtv1.ConditionFailure)
+	events = append(events, r.hibernation.Events...)
+	before, after := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), kubevirtv1.FindCondition(to.Conditions, kubevirtv1.ConditionFailure)
 	if after != nil && (before == nil || before.Message != after.Message) {
 		events = append(events, action.Warning(r.failing().Event, "%s", after.Message))
 	}

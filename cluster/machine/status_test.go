@@ -76,7 +76,7 @@ func TestReady(t *testing.T) {
 		if got.Ready != c.wantReady || got.Created != c.created {
 			t.Errorf("%s: ready %v, created %v", name, got.Ready, got.Created)
 		}
-		if ready := find(got.Conditions, "Ready"); ready.Reason != c.wantReason {
+		if ready := kubevirtv1.FindCondition(got.Conditions, "Ready"); ready.Reason != c.wantReason {
 			t.Errorf("%s: reason %s, want %s", name, ready.Reason, c.wantReason)
 		}
 	}
@@ -92,7 +92,7 @@ func TestFailedStarts(t *testing.T) {
 		r := judge(o)
 		to := status(r)
 		events := eventsOf(r, to)
-		before, now := find(o.vm.Status.Conditions, "Failure"), find(to.Conditions, "Failure")
+		before, now := kubevirtv1.FindCondition(o.vm.Status.Conditions, "Failure"), kubevirtv1.FindCondition(to.Conditions, "Failure")
 		if changed := now != nil && (before == nil || before.Message != now.Message); changed != (len(events) == 1) {
 			t.Errorf("events %v of %+v after %+v", events, now, before)
 		}
@@ -126,7 +126,7 @@ func TestFailedStarts(t *testing.T) {
 	want("being deleted", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	o.instance = nil
 	want("waiting", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
-	if c := find(o.vm.Status.Conditions, "Ready"); !strings.HasSuffix(c.Message, ": no kernel") {
+	if c := kubevirtv1.FindCondition(o.vm.Status.Conditions, "Ready"); !strings.HasSuffix(c.Message, ": no kernel") {
 		t.Errorf("Ready says %q", c.Message)
 	}
 	o.instance = made(o.vm, kubevirtv1.PhaseScheduling, false)
@@ -146,7 +146,7 @@ func TestFailedStarts(t *testing.T) {
 func TestNotReadyOfDataVolume(t *testing.T) {
 	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
 	o.volumes = []volume{{name: "root", dataVolume: &dataVolume{fault: "no such image"}}}
-	if c := find(status(judge(o)).Conditions, "Ready"); c.Message != "the VM has no VirtualMachineInstance: DataVolume root: no such image" {
+	if c := kubevirtv1.FindCondition(status(judge(o)).Conditions, "Ready"); c.Message != "the VM has no VirtualMachineInstance: DataVolume root: no such image" {
 		t.Errorf("Ready says %q", c.Message)
 	}
 }
@@ -204,7 +204,7 @@ func TestRestartRequired(t *testing.T) {
 			vm.Generation = 2
 			got := status(judge(o))
 			var paths string
-			if condition := find(got.Conditions, "RestartRequired"); condition != nil {
+			if condition := kubevirtv1.FindCondition(got.Conditions, "RestartRequired"); condition != nil {
 				paths, _, _ = strings.Cut(condition.Message, " changed")
 			}
 			if paths != c.want {
@@ -226,7 +226,7 @@ func TestShutDownAtOnce(t *testing.T) {
 		o.instance = made(o.vm, kubevirtv1.PhaseSucceeded, false)
 		r := judge(o)
 		to := status(r)
-		if c := find(to.Conditions, "Failure"); c != nil {
+		if c := kubevirtv1.FindCondition(to.Conditions, "Failure"); c != nil {
 			t.Errorf("%s: %+v", strategy, c)
 		}
 		if events := eventsOf(r, to); len(events) > 0 {

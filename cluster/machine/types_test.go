@@ -32,18 +32,18 @@ func typeChapters() map[string]func(*world) {
 			w.settle(w.hasSize(1, 1, "small"))
 			w.restart()
 			w.settle(w.hasSize(2, 1, "small"))
-			if find(w.vm().Status.Conditions, "RestartRequired") != nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("a change of the instancetype is said to need a restart, which changes nothing")
 			}
 			w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.Name = "large" })
 			w.settle(w.is("Running", 2))
-			c := find(w.vm().Status.Conditions, "RestartRequired")
+			c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired")
 			if c == nil || !strings.Contains(c.Message, "spec.instancetype") {
 				w.t.Fatalf("another instancetype is told as %v", c)
 			}
 			w.restart()
 			w.settle(w.hasSize(3, 4, "large"))
-			if find(w.vm().Status.Conditions, "RestartRequired") != nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("RestartRequired outlives the restart")
 			}
 			w.remove(3)
@@ -52,7 +52,7 @@ func typeChapters() map[string]func(*world) {
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
 			w.settle(func() string {
-				c := find(w.vm().Status.Conditions, "Failure")
+				c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure")
 				if c == nil || c.Reason != reasonNoInstancetype || !strings.Contains(c.Message, "VirtualMachineClusterInstancetype small") || w.instance() != nil {
 					return fmt.Sprintf("the failure is %v", c)
 				}
@@ -74,7 +74,7 @@ func typeChapters() map[string]func(*world) {
 			if got := w.instance().Spec.Domain.CPU.Sockets; got != 1 {
 				w.t.Fatalf("the saved guest goes on with %d sockets, want the 1 that it had", got)
 			}
-			if find(w.vm().Status.Conditions, "RestartRequired") == nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") == nil {
 				w.t.Fatal("another instancetype is not told once the guest is back")
 			}
 			w.restart()
@@ -216,7 +216,7 @@ func TestRevisionOfNobody(t *testing.T) {
 				w.watch(&kubevirtv1.VirtualMachine{}, 0)
 				_, err = w.reconciler().Reconcile(t.Context(), reconcile.Request{NamespacedName: web})
 			}
-			if c := find(w.vm().Status.Conditions, "Failure"); err == nil || c == nil || !strings.Contains(c.Message, test.want) {
+			if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure"); err == nil || c == nil || !strings.Contains(c.Message, test.want) {
 				t.Errorf("error %v, and the failure is %v, want one with %q", err, c, test.want)
 			}
 		})
@@ -260,12 +260,12 @@ func TestNamedRevision(t *testing.T) {
 	kept := w.vm().Status.InstancetypeRef.ControllerRevisionRef.Name
 	w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.RevisionName = kept })
 	w.settle(w.hasSize(1, 1, "small"))
-	if c := find(w.vm().Status.Conditions, "RestartRequired"); c != nil {
+	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired"); c != nil {
 		t.Errorf("the name of what is used needs a restart: %v", c)
 	}
 	w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.RevisionName = "none" })
 	w.settle(func() string {
-		if c := find(w.vm().Status.Conditions, "Failure"); c == nil || c.Reason != reasonNoInstancetype || !strings.Contains(c.Message, "revisionName") {
+		if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure"); c == nil || c.Reason != reasonNoInstancetype || !strings.Contains(c.Message, "revisionName") {
 			return fmt.Sprintf("the failure is %v", c)
 		}
 		if w.vm().Status.PrintableStatus != "Running" || w.instance() == nil {

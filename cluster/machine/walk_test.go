@@ -33,12 +33,12 @@ func chapters() map[string]func(*world) {
 			w.settle(w.is("Running", 1))
 			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
 			w.settle(w.is("Running", 1))
-			if find(w.vm().Status.Conditions, "RestartRequired") == nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") == nil {
 				w.t.Fatal("a change of the template is not told")
 			}
 			w.request(stopRequest(w.instance().UID), startRequest())
 			w.settle(w.is("Running", 2))
-			if find(w.vm().Status.Conditions, "RestartRequired") != nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("RestartRequired outlives the restart")
 			}
 		},
@@ -104,7 +104,7 @@ func chapters() map[string]func(*world) {
 			w.settle(w.sleeps(1, 1))
 			w.strategy("RerunOnFailure", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
 			w.settle(w.is("Running", 2))
-			if find(w.vm().Status.Conditions, "RestartRequired") == nil {
+			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") == nil {
 				w.t.Fatal("a change of the template while the guest was saved is not told")
 			}
 			w.went(1)
@@ -232,8 +232,8 @@ func (w *world) is(status kubevirtv1.PrintableStatus, made int) func() string {
 			return "its guest does not run"
 		case status == kubevirtv1.StatusRunning && !slices.Contains(w.revisions(), run.RevisionName(vm.UID, run.Generation(instance))):
 			return fmt.Sprintf("its instance's revision is not among %v", w.revisions())
-		case find(vm.Status.Conditions, "Failure") != nil:
-			return fmt.Sprintf("a failure is left: %v", find(vm.Status.Conditions, "Failure"))
+		case kubevirtv1.FindCondition(vm.Status.Conditions, "Failure") != nil:
+			return fmt.Sprintf("a failure is left: %v", kubevirtv1.FindCondition(vm.Status.Conditions, "Failure"))
 		}
 		return ""
 	}

@@ -319,7 +319,7 @@ func (w *world) instances() (stepped bool) {
 // the guest is saved; or it goes on.
 func (w *world) saves(instance *kubevirtv1.VirtualMachineInstance) bool {
 	w.t.Helper()
-	says := find(instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	says := kubevirtv1.FindCondition(instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	switch stop := instance.Spec.StopStrategy; {
 	case instance.Status.Phase != kubevirtv1.PhaseRunning:
 		return false

@@ -73,3 +73,18 @@ func NewRevision(vm *kubevirtv1.VirtualMachine) (*appsv1.ControllerRevision, err
 		Revision: vm.Generation,
 	}, nil
 }
+
+// Run is an instance that is about to be made, with the ControllerRevision that keeps what it is made from.
+type Run struct {
+	Instance *kubevirtv1.VirtualMachineInstance
+	Revision *appsv1.ControllerRevision
+}
+
+// New returns the run that the VM is to be started with now.
+func New(vm *kubevirtv1.VirtualMachine, paused bool) (*Run, error) {
+	revision, err := NewRevision(vm)
+	if err != nil {
+		return nil, err
+	}
+	return &Run{Instance: NewInstance(vm, paused), Revision: revision}, nil
+}

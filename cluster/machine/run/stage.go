@@ -65,3 +65,9 @@ func Steady(own *kubevirtv1.VirtualMachineInstance) bool {
 	m := own.Status.MigrationState
 	return StageOf(own) == Alive && own.Status.Phase == kubevirtv1.PhaseRunning && (m == nil || m.Completed || m.Failed)
 }
+
+// VMCondition returns an instance's condition as its VM has it. The instance's generation would
+// mean nothing there.
+func VMCondition(c kubevirtv1.Condition) kubevirtv1.Condition {
+	return kubevirtv1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}
+}
