@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -164,7 +165,7 @@ func remove(o observed) (d decision) {
 	}
 	if own != nil {
 		if own.Spec.StopStrategy != "" && run.StageOf(own) == run.Alive {
-			d.actions = append(d.actions, direct(own, "", own.Spec.UtilityVolumes)) // nobody would know that it is saved
+			d.actions = append(d.actions, action.DirectInstance{Instance: own, Volumes: own.Spec.UtilityVolumes}) // nobody would know that it is saved
 		}
 		d.actions = append(d.actions, action.PatchInstance{To: released(own, o.vm)})
 	} else {
@@ -174,10 +175,7 @@ func remove(o observed) (d decision) {
 		d.actions = append(d.actions, action.PruneRevisions{}) // they mean nothing without the VM
 	}
 	if slices.Contains(o.vm.Finalizers, contract.FinalizerMachine) {
-		if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && !s.ClaimCreated && !slices.Contains(keptClaims(o.vm), s.Image.ClaimName) {
-			d.actions = append(d.actions, action.RecordEvent{Event: action.Normal(reasonImageKept,
-				"The guest's memory stays in %s on claim %s, which is not the VM's: delete it there", s.Image.Directory, s.Image.ClaimName)})
-		}
+		d.actions = append(d.actions, hibernation.Forget(o.vm)...)
 		to := o.vm.DeepCopy()
 		to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
 		d.actions = append(d.actions, action.PatchMachine{To: to})
@@ -195,7 +193,7 @@ func release(o observed) []action.Action {
 	}
 	if own := o.own(); own != nil {
 		over := run.Ended(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
-		if run.StageOf(own) != run.Deleting || !over || o.vm.DeletionTimestamp.IsZero() && Unrecorded(o.vm, own) {
+		if run.StageOf(own) != run.Deleting || !over || o.vm.DeletionTimestamp.IsZero() && hibernation.Unrecorded(o.vm, own) {
 			return nil
 		}
 	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != run.MachineKind {

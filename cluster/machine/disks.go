@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -43,7 +44,7 @@ func (r *Reconciler) spoiled(ctx context.Context, d decision) (*action.Failure, 
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return &action.Failure{Reason: reasonRestoreFailed, Message: "it is not known yet who has used the VM's disks since the save: " + err.Error()}, nil
+		return &action.Failure{Reason: hibernation.ReasonRestoreFailed, Message: "it is not known yet which pods used the VM's disks since the save: " + err.Error()}, nil
 	}
 	disks := convert.DiskClaims(instance)
 	for _, disk := range slices.Sorted(maps.Keys(disks)) {

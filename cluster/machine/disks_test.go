@@ -14,6 +14,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -64,7 +65,7 @@ func TestSpoiled(t *testing.T) {
 // TestNotKnownYet: what can't be found out now is asked again later and later.
 func TestNotKnownYet(t *testing.T) {
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
-	s.Spoiled = &action.Failure{Reason: reasonRestoreFailed, Message: "the API server does not answer"}
+	s.Spoiled = &action.Failure{Reason: hibernation.ReasonRestoreFailed, Message: "the API server does not answer"}
 	for n := int32(1); n <= 3; n++ {
 		expect(t, "try", s.step(), "Hibernated")
 		rs := s.vm.Status.ResumeStatus

@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
@@ -38,7 +39,7 @@ type ruling struct {
 	flip bool
 	step step
 	// hibernation is what becomes of the guest's saved memory.
-	hibernation Decision
+	hibernation hibernation.Decision
 	// preparing is what is to be made or deleted before the instance is made.
 	preparing []action.Action
 	// creating is the instance that is made now, with its revision; nil if none is.
@@ -51,7 +52,7 @@ type ruling struct {
 }
 
 // view is what the rules of hibernation go by.
-func (r ruling) view() View { return r.observed.view(r.strategy, r.requests) }
+func (r ruling) view() hibernation.View { return r.observed.view(r.strategy, r.requests) }
 
 // judge applies the run strategy.
 func judge(o observed) ruling {
@@ -64,7 +65,7 @@ func judge(o observed) ruling {
 		// Once the instance is deleted, nothing else says that it failed.
 		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
 	}
-	r.hibernation = Decide(r.view())
+	r.hibernation = hibernation.Decide(r.view())
 	if !o.vm.DeletionTimestamp.IsZero() {
 		r.fault = o.failed
 		return r
@@ -156,12 +157,12 @@ func (r *ruling) create() {
 // hibernation says why.
 func (r *ruling) newRun() (*run.Run, error) {
 	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
-	if Restores(r.view(), r.hibernation) {
-		return Restore(r.view(), &r.hibernation, paused)
+	if hibernation.Restores(r.view(), r.hibernation) {
+		return hibernation.Restore(r.view(), &r.hibernation, paused)
 	}
 	made, err := run.New(r.vm, paused)
 	if err == nil {
-		r.preparing = Mount(r.view(), made.Instance)
+		r.preparing = hibernation.Mount(r.view(), made.Instance)
 	}
 	return made, err
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -115,7 +116,7 @@ func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine
 // observeSleep reads what is known of a VM's memory on claims.
 func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *observed) (err error) {
 	o.Claims, o.Users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
-	for _, name := range MemoryClaims(o.view("", nil)) {
+	for _, name := range hibernation.MemoryClaims(o.view("", nil)) {
 		claim := &corev1.PersistentVolumeClaim{}
 		there, err := get(ctx, from, types.NamespacedName{Namespace: o.vm.Namespace, Name: name}, claim)
 		if err != nil {

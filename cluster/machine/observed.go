@@ -8,6 +8,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -24,7 +25,7 @@ type observed struct {
 	// volumes are the claims of the VM's volumes and of its dataVolumeTemplates.
 	volumes []volume
 	// Memory is the guest's, of a VM that hibernates.
-	Memory
+	hibernation.Memory
 	// cluster is the cluster's configuration.
 	cluster configuration.Configuration
 	// imports: the cluster has DataVolumes.
@@ -46,8 +47,8 @@ func (o observed) own() *kubevirtv1.VirtualMachineInstance {
 }
 
 // view is what the rules of hibernation go by.
-func (o observed) view(strategy kubevirtv1.RunStrategy, requests []kubevirtv1.StateChangeRequest) View {
-	return View{
+func (o observed) view(strategy kubevirtv1.RunStrategy, requests []kubevirtv1.StateChangeRequest) hibernation.View {
+	return hibernation.View{
 		VM: o.vm, Own: o.own(), Strategy: strategy, Request: first(requests),
 		Memory: o.Memory, Cluster: o.cluster, Defaults: o.defaults, Now: o.now,
 	}
@@ -116,24 +117,4 @@ func (v volume) binding() bool {
 // immediate: DataVolumes are made before the VM first starts.
 func immediate(vm *kubevirtv1.VirtualMachine) bool {
 	return vm.Annotations[contract.AnnotationImmediateDataVolumes] != "false"
-}
-
-// claimNames returns the names of the claims that the VM's volumes are on, in order and
-// without the dataVolumeTemplates that no volume uses.
-func claimNames(vm *kubevirtv1.VirtualMachine) []string {
-	if vm.Spec.Template == nil {
-		return nil
-	}
-	var names []string
-	for _, v := range vm.Spec.Template.Spec.Volumes {
-		switch {
-		case v.DataVolume != nil:
-			names = append(names, v.DataVolume.Name)
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-			names = append(names, v.Ephemeral.PersistentVolumeClaim.ClaimName)
-		}
-	}
-	return names
 }

@@ -8,6 +8,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
@@ -19,7 +20,7 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 	if r.state != run.Alive {
 		up = nil
 	}
-	switch word := Printable(r.view(), r.hibernation, r.creating, r.step == stop); {
+	switch word := hibernation.Printable(r.view(), r.hibernation, r.creating, r.step == stop); {
 	case !r.vm.DeletionTimestamp.IsZero():
 		return kubevirtv1.StatusTerminating
 	case word != "":

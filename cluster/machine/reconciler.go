@@ -24,6 +24,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
@@ -132,7 +133,7 @@ func (r *Reconciler) configuration() configuration.Configuration {
 
 // usedClaims returns the names of all claims that a VM uses, makes, or has its memory on.
 func usedClaims(vm *kubevirtv1.VirtualMachine) []string {
-	names := append(volumeNames(vm), namedClaim(vm))
+	names := append(volumeNames(vm), hibernation.NamedClaim(vm))
 	if s := vm.Status.HibernationStatus; s != nil {
 		names = append(names, s.ClaimName)
 	}
@@ -142,7 +143,7 @@ func usedClaims(vm *kubevirtv1.VirtualMachine) []string {
 
 // volumeNames returns the names of all claims that a VM uses or makes, sorted.
 func volumeNames(vm *kubevirtv1.VirtualMachine) []string {
-	names := claimNames(vm)
+	names := run.ClaimNames(vm)
 	for _, t := range vm.Spec.DataVolumeTemplates {
 		names = append(names, t.Name)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -125,7 +126,7 @@ func TestResumedAttached(t *testing.T) {
 			s := newSleeper("Always", before("Hibernate")).asleep("memory", c.made)
 			s.vm.Status.HibernationStatus.Image.Attachable = c.can
 			if c.failures > 0 {
-				s.vm.Status.ResumeStatus = &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeFailed, Reason: reasonRestoreFailed, Failures: c.failures, RetryTimestamp: new(metav1.NewTime(s.now))}
+				s.vm.Status.ResumeStatus = &kubevirtv1.ResumeStatus{Phase: kubevirtv1.ResumeFailed, Reason: hibernation.ReasonRestoreFailed, Failures: c.failures, RetryTimestamp: new(metav1.NewTime(s.now))}
 			}
 			expect(t, "start", s.step(), "createRestore prune Resuming")
 			if got := s.instance.Spec.RestoreFrom.Attached; got != c.attached {
@@ -272,9 +273,9 @@ func TestBootDiscards(t *testing.T) {
 		}
 	}
 	s := newSleeper("Always", own(""), before("Hibernate"))
-	kept := keptClaims(s.vm)
+	kept := hibernation.KeptClaims(s.vm)
 	s.asleep(kept[0], false)
-	s.Claims[kept[0]] = newClaim(s.view("", nil), kept[0], roomFor(run.NewInstance(s.vm, false)))
+	s.Claims[kept[0]] = hibernation.NewClaim(s.view("", nil), kept[0], hibernation.RoomFor(run.NewInstance(s.vm, false)))
 	s.vm.Spec.StartStrategy = &boot
 	expect(t, "start", s.step(), "claim:"+kept[1]+" create prune Starting")
 	expect(t, "then", s.step(), "unclaim:"+kept[0]+" Starting")

@@ -16,6 +16,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -30,7 +31,7 @@ func newSleeper(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.Vir
 	guest := resource.MustParse("1Gi")
 	vm.Spec.Template.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &guest}
 	return &sleeper{observed{
-		vm: vm, Memory: Memory{Claims: map[string]*corev1.PersistentVolumeClaim{}, Users: map[string]string{}},
+		vm: vm, Memory: hibernation.Memory{Claims: map[string]*corev1.PersistentVolumeClaim{}, Users: map[string]string{}},
 		cluster: configuration.Default(), defaults: noDefaults, now: noon,
 	}}
 }
@@ -101,7 +102,7 @@ func (s *sleeper) asleep(claim string, made bool) *sleeper {
 	s.vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{
 		Mode: "Save", Phase: "Completed", ClaimName: claim, ClaimCreated: made, Image: imageOn(claim),
 	}
-	s.Claims[claim] = newClaim(s.view("", nil), claim, roomFor(run.NewInstance(s.vm, false)))
+	s.Claims[claim] = hibernation.NewClaim(s.view("", nil), claim, hibernation.RoomFor(run.NewInstance(s.vm, false)))
 	s.Claims[claim].UID = "claim-uid"
 	if !made {
 		s.Claims[claim].Labels, s.Claims[claim].OwnerReferences = nil, nil
@@ -127,7 +128,7 @@ func expect(t *testing.T, what, got, want string) {
 // hibernation alone, and whose name is in the status before it is made.
 func TestSaveToANewClaim(t *testing.T) {
 	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
-	name := onceClaim(s.vm, metav1.NewTime(noon))
+	name := hibernation.OnceClaim(s.vm, metav1.NewTime(noon))
 	expect(t, "begin", s.step(), "Hibernating")
 	expect(t, "phase", s.phase(), "PVCCreate")
 	expect(t, "claim", s.vm.Status.HibernationStatus.ClaimName, name)
@@ -169,8 +170,9 @@ func TestClaimNames(t *testing.T) {
 	for _, length := range []int{3, 42, 43, 63, 253} {
 		s := newSleeper("Always", own(""), before("Always"))
 		s.vm.Name = strings.Repeat("a", length-2) + ".b"
-		end, kept := "-hibernate-"+digest(string(s.vm.UID)+"/kept"), keptClaims(s.vm)
-		for _, name := range append(kept[:2:2], onceClaim(s.vm, metav1.NewTime(noon))) {
+		kept := hibernation.KeptClaims(s.vm)
+		end := kept[0][strings.LastIndex(kept[0], "-hibernate-"):]
+		for _, name := range append(kept[:2:2], hibernation.OnceClaim(s.vm, metav1.NewTime(noon))) {
 			if len(name) > 63 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 				t.Errorf("%d: a claim is made of name %s", length, name)
 			}
@@ -179,7 +181,7 @@ func TestClaimNames(t *testing.T) {
 		if !slices.Contains(kept, was) {
 			t.Errorf("%d: %s of before is not looked for, %q are", length, was, kept)
 		}
-		s.Claims[was] = newClaim(s.view("", nil), was, roomFor(run.NewInstance(s.vm, false)))
+		s.Claims[was] = hibernation.NewClaim(s.view("", nil), was, hibernation.RoomFor(run.NewInstance(s.vm, false)))
 		expect(t, "start", s.step(), "create prune Starting")
 		if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != was {
 			t.Errorf("%d: utility volumes %+v, want one on %s", length, v, was)
@@ -191,9 +193,9 @@ func TestClaimNames(t *testing.T) {
 // mounts it; the save waits for nothing.
 func TestSaveToTheMountedClaim(t *testing.T) {
 	s := newSleeper("Always", own(""), before("Always"))
-	name := keptClaims(s.vm)[0]
+	name := hibernation.KeptClaims(s.vm)[0]
 	expect(t, "start", s.step(), "claim:"+name+" create prune Starting")
-	if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != name || v[0].Name != volumeName(name) || *v[0].Type != "Hibernation" {
+	if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != name || v[0].Name != hibernation.VolumeName(name) || *v[0].Type != "Hibernation" {
 		t.Fatalf("utility volumes %+v", v)
 	}
 	s.instance.Status.Phase = kubevirtv1.PhaseRunning
@@ -243,7 +245,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSleeper("Hibernate", own("mine"), before("Always")).runs(kubevirtv1.PhaseRunning)
-			good := newClaim(s.view("", nil), "mine", roomFor(s.instance))
+			good := hibernation.NewClaim(s.view("", nil), "mine", hibernation.RoomFor(s.instance))
 			good.Labels, good.OwnerReferences = nil, nil
 			bad := good.DeepCopy()
 			s.Claims["mine"] = bad
@@ -336,7 +338,7 @@ func TestUnsaveableUnderWay(t *testing.T) {
 	expect(t, "known", s.step(), "Hibernating stop:[]")
 	expect(t, "being undone", s.step(), "")
 	s.instance.Status.Conditions = nil
-	expect(t, "undone", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Running")
+	expect(t, "undone", s.step(), "unclaim:"+hibernation.OnceClaim(s.vm, metav1.NewTime(noon))+" Running")
 	expect(t, "refused", s.step(), "Running")
 	expect(t, "phase", s.phase(), "Failed")
 	expect(t, "then", s.step(), "")
@@ -371,39 +373,6 @@ func TestUnsaveableVMs(t *testing.T) {
 				t.Errorf("evicted: is saved %v, want %v", saves, c.saves)
 			}
 		})
-	}
-}
-
-// TestRoom: memory, devices' state and the disks that are made in the pod, with the file system's.
-func TestRoom(t *testing.T) {
-	const gib = int64(1) << 30
-	empty := kubevirtv1.Volume{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("2Gi")}}
-	container := kubevirtv1.Volume{ContainerDisk: &kubevirtv1.ContainerDiskSource{}}
-	huge := kubevirtv1.Volume{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("9223372036854775807")}}
-	claim := kubevirtv1.Volume{PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{}}
-	for name, c := range map[string]struct {
-		volumes []kubevirtv1.Volume
-		net     int64
-	}{
-		"memory alone":       {nil, gib + gib/2},
-		"on a claim":         {[]kubevirtv1.Volume{claim}, gib + gib/2},
-		"an empty disk":      {[]kubevirtv1.Volume{empty}, 3*gib + gib/2},
-		"a container disk":   {[]kubevirtv1.Volume{container}, 2*gib + gib/2},
-		"both":               {[]kubevirtv1.Volume{empty, container}, 4*gib + gib/2},
-		"more than there is": {[]kubevirtv1.Volume{huge}, 0},
-	} {
-		instance := newSleeper("Always").runs(kubevirtv1.PhaseRunning).instance
-		instance.Spec.Volumes = c.volumes
-		got := roomFor(instance)
-		if c.net == 0 {
-			if got < 1<<60 {
-				t.Errorf("%s: %d", name, got)
-			}
-			continue
-		}
-		if least := float64(c.net) * 1.0549; float64(got) < least || float64(got) > least+2*mib*1.1 || got%mib != 0 {
-			t.Errorf("%s: %d, want 5.5 %% more than %d", name, got, c.net)
-		}
 	}
 }
 
@@ -469,7 +438,7 @@ func TestHaltWhileSaving(t *testing.T) {
 	}
 	*s.vm.Spec.RunStrategy = "Halted"
 	expect(t, "halted", s.step(), "Stopping stop:[] delete")
-	expect(t, "then", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Stopped")
+	expect(t, "then", s.step(), "unclaim:"+hibernation.OnceClaim(s.vm, metav1.NewTime(noon))+" Stopped")
 }
 
 // TestGuestEndsWhileSaving: a guest that ended is not saved, and the VM is Stopped.
@@ -480,7 +449,7 @@ func TestGuestEndsWhileSaving(t *testing.T) {
 			s.step()
 		}
 		s.instance.Status.Phase = phase
-		expect(t, "ended", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Stopped delete")
+		expect(t, "ended", s.step(), "unclaim:"+hibernation.OnceClaim(s.vm, metav1.NewTime(noon))+" Stopped delete")
 		expect(t, "phase", s.phase(), "")
 	}
 }
@@ -496,12 +465,12 @@ func TestGuestEndsWhileSavingToItsClaim(t *testing.T) {
 		s := newSleeper("Always", own(named))
 		name := named
 		if mine {
-			name = keptClaims(s.vm)[0]
+			name = hibernation.KeptClaims(s.vm)[0]
 		}
-		s.Claims[name] = newClaim(s.view("", nil), name, 10<<30)
+		s.Claims[name] = hibernation.NewClaim(s.view("", nil), name, 10<<30)
 		s.Claims[name].UID = "claim-uid"
 		s.runs(kubevirtv1.PhaseRunning)
-		s.instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{utilityVolume(name)}
+		s.instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{hibernation.UtilityVolume(name)}
 		*s.vm.Spec.RunStrategy = "Hibernate"
 		for range 3 {
 			s.step()

@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
+	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
@@ -74,7 +75,7 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
 			"%s changed since the guest was started: restart the VM to apply it", strings.Join(restart, ", "))))
 	}
-	all = append(all, Conditions(r.view(), r.hibernation, r.creating != nil)...)
+	all = append(all, hibernation.Conditions(r.view(), r.hibernation, r.creating != nil)...)
 	owned := []string{
 		kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired,
 		kubevirtv1.ConditionHibernated, kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,

@@ -58,3 +58,23 @@ func Identify(domain *kubevirtv1.DomainSpec, name string) (changed bool) {
 	}
 	return changed
 }
+
+// ClaimNames returns the names of the claims that the VM's volumes are on, in order and
+// without the dataVolumeTemplates that no volume uses.
+func ClaimNames(vm *kubevirtv1.VirtualMachine) []string {
+	if vm.Spec.Template == nil {
+		return nil
+	}
+	var names []string
+	for _, v := range vm.Spec.Template.Spec.Volumes {
+		switch {
+		case v.DataVolume != nil:
+			names = append(names, v.DataVolume.Name)
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+			names = append(names, v.Ephemeral.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}

@@ -1,156 +1,15 @@
-package machine
+package hibernation
 
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/cluster/machine/run"
-	"github.com/vmlet/vmlet/cluster/validation"
 )
-
-// Reasons of events and conditions about hibernations.
-const (
-	reasonHibernationStarted   = "HibernationStarted"
-	reasonHibernated           = "Hibernated"
-	reasonHibernationFailed    = "HibernationFailed"
-	reasonHibernationTimeout   = "HibernationTimeout"
-	reasonHibernationCancelled = "HibernationCancelled"
-	reasonNotRunning           = "NotRunning"
-	reasonClaimUnsuitable      = "ClaimUnsuitable"
-	reasonCannotSave           = "GuestCannotBeSaved"
-	reasonSaved                = "Saved"
-	// Reasons of an instance: that of one whose guest has suspended itself, and of its condition
-	// while it is saved.
-	reasonSuspended  = "SuspendedToDisk"
-	reasonSaving     = "Saving"
-	reasonSuspending = "Suspending"
-	reasonQueued     = "Queued"
-	reasonGuestEnded = "GuestEnded"
-)
-
-// Decision is what becomes of a VM's hibernation and of its resume.
-type Decision struct {
-	// Status and Resume are the VM's, as they are to be.
-	Status *kubevirtv1.HibernationStatus
-	Resume *kubevirtv1.ResumeStatus
-	// First is done before the VM's status says so, Then afterwards.
-	First, Then []action.Action
-	Events      []action.Event
-	// Again is when to look again for the hibernation's sake; zero: never.
-	Again time.Time
-	// Starts: a VM that sleeps, and has no instance, is started now. Retry is when a resume that failed is tried
-	// again; zero: at no time.
-	Starts bool
-	Retry  time.Time
-}
-
-func (d *Decision) record(e action.Event) { d.Events = append(d.Events, e) }
-
-// Asleep: the guest is saved, or has suspended itself.
-func (d *Decision) Asleep() bool {
-	return d.Status != nil && d.Status.Phase == kubevirtv1.HibernationCompleted
-}
-
-// mode is how the VM hibernates.
-func (v View) mode() string { return v.Cluster.Hibernation.ModeOf(v.VM.Spec.HibernateStrategy) }
-
-// unsaveable says why an instance's guest can't hibernate, and what to do; empty: it can, as far as
-// is known, or need not.
-func (v View) unsaveable(instance *kubevirtv1.VirtualMachineInstance) string {
-	return validation.Unsaveable(instance, v.mode(), v.Cluster)
-}
-
-// warningTimeout is after how long a hibernation is told of that has not ended; 0: never.
-func (v View) warningTimeout() time.Duration {
-	seconds := v.Cluster.Hibernation.WarningTimeoutSeconds
-	if s := v.VM.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {
-		seconds = *s.WarningTimeoutSeconds
-	}
-	return time.Duration(seconds) * time.Second
-}
-
-func (v View) evictionStrategy(instance *kubevirtv1.VirtualMachineInstance) kubevirtv1.EvictionStrategy {
-	if s := instance.Spec.EvictionStrategy; s != nil {
-		return *s
-	}
-	return v.Cluster.EvictionStrategy
-}
-
-// evacuates: the instance is to leave its node, by being saved. One that can't be saved is evicted
-// as if it had no strategy.
-func (v View) evacuates() bool {
-	own := v.Own
-	switch v.Strategy {
-	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual, kubevirtv1.RunStrategyOnce:
-		return own.Status.EvacuationNodeName != "" && v.evictionStrategy(own) == kubevirtv1.EvictionHibernate && v.unsaveable(own) == ""
-	}
-	return false
-}
-
-// saves: the guest is to be saved, as soon as that can be.
-func (v View) saves() bool {
-	return v.Strategy == kubevirtv1.RunStrategyHibernate ||
-		v.evacuates() && v.Request != kubevirtv1.StateChangeStop
-}
-
-// savedImage is what an instance was saved to; nil: it was not.
-func savedImage(own *kubevirtv1.VirtualMachineInstance) *kubevirtv1.SavedImage {
-	if own == nil || own.Status.Phase != kubevirtv1.PhaseSucceeded || own.Status.SavedImage == nil || own.Status.SavedImage.ID == "" {
-		return nil
-	}
-	return own.Status.SavedImage
-}
-
-// suspended: the instance ended as its guest suspended itself to its disk.
-func suspended(own *kubevirtv1.VirtualMachineInstance) bool {
-	return own != nil && own.Status.Phase == kubevirtv1.PhaseSucceeded && own.Status.SavedImage == nil && own.Status.Reason == reasonSuspended
-}
-
-// Decide says what becomes of the hibernation by what the instance has come to.
-func Decide(v View) Decision {
-	d := Decision{Status: v.VM.Status.HibernationStatus.DeepCopy(), Resume: v.VM.Status.ResumeStatus.DeepCopy()}
-	if v.VM.DeletionTimestamp.IsZero() {
-		d.decide(v)
-		warn(v, &d)
-	}
-	if v.VM.DeletionTimestamp.IsZero() && d.Asleep() && v.stage() == run.Absent {
-		wake(v, &d)
-	}
-	return d
-}
-
-func (d *Decision) decide(v View) {
-	own := v.Own
-	image := savedImage(own)
-	switch s := d.Status; {
-	case image != nil && !d.records(image):
-		complete(v, d, image)
-	case suspended(own) && !d.Asleep():
-		complete(v, d, nil)
-	case s == nil && own != nil && v.saves():
-		beginSave(v, d)
-	case s == nil && own != nil && v.stage() == run.Alive && own.Spec.StopStrategy != "":
-		d.Then = append(d.Then, direct(own, "", own.Spec.UtilityVolumes))
-	case s == nil:
-		nothingToSave(v, d)
-	case d.Asleep():
-		sleep(v, d)
-	default:
-		save(v, d)
-	}
-	if d.Status == nil && d.Resume != nil && d.Resume.Phase == kubevirtv1.ResumeCompleted && v.VM.Status.HibernationStatus == nil {
-		d.Resume.Phase = kubevirtv1.ResumeCleaned
-	}
-}
-
-func (d *Decision) records(image *kubevirtv1.SavedImage) bool {
-	return d.Status != nil && d.Status.Image != nil && d.Status.Image.ID == image.ID
-}
 
 // nothingToSave tells once that a VM that is to hibernate does not run.
 func nothingToSave(v View, d *Decision) {
@@ -165,51 +24,6 @@ func notRunning(v View, d Decision) bool {
 	return d.Status == nil && v.Strategy == kubevirtv1.RunStrategyHibernate && (v.stage() == run.Absent || v.stage().Ended())
 }
 
-// complete records that the guest is saved, before its instance is let go: the instance alone says
-// it until then.
-func complete(v View, d *Decision, image *kubevirtv1.SavedImage) {
-	now := v.stamp()
-	was := d.Status
-	if was == nil {
-		was = &kubevirtv1.HibernationStatus{} // it was cancelled as it was done
-	}
-	d.Status = &kubevirtv1.HibernationStatus{
-		Mode: kubevirtv1.HibernateSuspendToDisk, Phase: kubevirtv1.HibernationCompleted,
-		StartTimestamp: was.StartTimestamp, CompletionTimestamp: now, Evacuation: was.Evacuation,
-	}
-	d.Resume = nil
-	if image == nil {
-		d.First = append(d.First, v.dispose(was)...)
-		d.record(action.Normal(reasonHibernated, "The guest has suspended itself to its own disk"))
-		return
-	}
-	to := image.DeepCopy()
-	if to.VirtualMachineRevisionName == "" {
-		to.VirtualMachineRevisionName = run.RevisionName(v.VM.UID, run.Generation(v.Own))
-	}
-	s := d.Status
-	s.Mode, s.ClaimName, s.FileName, s.Image = kubevirtv1.HibernateSave, to.ClaimName, to.Directory, to
-	s.ClaimCreated = v.madeClaim(v.Claims[to.ClaimName]) && !slices.Contains(keptClaims(v.VM), to.ClaimName)
-	if was.ClaimName == to.ClaimName {
-		s.ClaimCreated = was.ClaimCreated
-	}
-	d.record(action.Normal(reasonHibernated, "Saved the guest's memory to %s on claim %s (%d MiB)", to.Directory, to.ClaimName, sum(to.SizeBytes, mib-1)/mib))
-}
-
-// dispose deletes the claim that was made for a hibernation alone.
-func (v View) dispose(s *kubevirtv1.HibernationStatus) []action.Action {
-	if !s.ClaimCreated || s.ClaimName == "" {
-		return nil
-	}
-	return v.discard(s.ClaimName)
-}
-
-// stamp is now, as objects keep it.
-func (v View) stamp() *metav1.Time {
-	now := metav1.NewTime(v.Now).Rfc3339Copy()
-	return &now
-}
-
 func beginSave(v View, d *Decision) {
 	own := v.Own
 	if !run.Steady(own) {
@@ -222,7 +36,7 @@ func beginSave(v View, d *Decision) {
 		Evacuation: v.Strategy != kubevirtv1.RunStrategyHibernate,
 	}
 	if why := v.unsaveable(own); why != "" {
-		d.Status.ClaimName = namedClaim(v.VM)
+		d.Status.ClaimName = NamedClaim(v.VM)
 		failSave(v, d, reasonCannotSave, why)
 		return
 	}
@@ -240,22 +54,18 @@ func beginSave(v View, d *Decision) {
 // for this hibernation alone. It is in the status before it is made.
 func chooseClaim(v View, d *Decision) {
 	own := v.Own
-	s, kept := d.Status, keptClaims(v.VM)
-	s.ClaimName, s.ClaimCreated = namedClaim(v.VM), false
+	s, kept := d.Status, KeptClaims(v.VM)
+	s.ClaimName, s.ClaimCreated = NamedClaim(v.VM), false
 	if s.ClaimName != "" {
 		return
 	}
 	for _, u := range own.Spec.UtilityVolumes {
-		if forMemory(u) && slices.Contains(kept, u.ClaimName) && v.unsuitable(u.ClaimName, roomFor(own)) == "" {
+		if forMemory(u) && slices.Contains(kept, u.ClaimName) && v.unsuitable(u.ClaimName, RoomFor(own)) == "" {
 			s.ClaimName = u.ClaimName
 			return
 		}
 	}
-	s.ClaimName, s.ClaimCreated, s.Phase = onceClaim(v.VM, *v.stamp()), true, kubevirtv1.HibernationPVCCreate
-}
-
-func forMemory(v kubevirtv1.UtilityVolume) bool {
-	return v.Type != nil && *v.Type == kubevirtv1.UtilityHibernation
+	s.ClaimName, s.ClaimCreated, s.Phase = OnceClaim(v.VM, *v.stamp()), true, kubevirtv1.HibernationPVCCreate
 }
 
 // save takes a hibernation further that has begun.
@@ -267,7 +77,7 @@ func save(v View, d *Decision) {
 	case own == nil || run.Ended(own):
 		d.record(action.Warning(reasonHibernationFailed, "%s: %s", reasonGuestEnded, endedUnsaved(v)))
 		d.First = append(d.First, v.dispose(s)...)
-		if slices.Contains(keptClaims(v.VM), s.ClaimName) {
+		if slices.Contains(KeptClaims(v.VM), s.ClaimName) {
 			d.First = append(d.First, v.discard(s.ClaimName)...) // it may have an image that nobody knows of
 		}
 		d.Status = nil
@@ -305,7 +115,7 @@ func outdated(v View, d Decision) bool {
 	if s.Mode != v.mode() {
 		return true
 	}
-	name := namedClaim(v.VM)
+	name := NamedClaim(v.VM)
 	return s.Mode == kubevirtv1.HibernateSave && s.Phase == kubevirtv1.HibernationFailed && s.ClaimName != name &&
 		(name != "" || !v.madeClaim(v.Claims[s.ClaimName]) && !s.ClaimCreated)
 }
@@ -325,7 +135,7 @@ func cancel(v View, d *Decision) {
 	}
 	c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	attached := slices.ContainsFunc(own.Status.VolumeStatus, func(v kubevirtv1.VolumeStatus) bool {
-		return v.Name == volumeName(s.ClaimName) && v.HotplugVolume != nil
+		return v.Name == VolumeName(s.ClaimName) && v.HotplugVolume != nil
 	})
 	if c != nil && c.Status == metav1.ConditionTrue || attached {
 		return
@@ -341,12 +151,12 @@ func cancel(v View, d *Decision) {
 // ask makes or checks the claim, and has the instance saved to it.
 func ask(v View, d *Decision) {
 	own := v.Own
-	room := roomFor(own)
+	room := RoomFor(own)
 	s := d.Status
 	if s.Mode == kubevirtv1.HibernateSave {
 		switch why := v.unsuitable(s.ClaimName, room); {
 		case v.Claims[s.ClaimName] == nil && s.ClaimCreated:
-			d.Then = append(d.Then, action.CreateClaim{Claim: newClaim(v, s.ClaimName, room)})
+			d.Then = append(d.Then, action.CreateClaim{Claim: NewClaim(v, s.ClaimName, room)})
 			return
 		case why != "" && s.ClaimCreated && s.Phase != kubevirtv1.HibernationFailed:
 			failSave(v, d, reasonClaimUnsuitable, why)
@@ -356,7 +166,7 @@ func ask(v View, d *Decision) {
 			d.First = append(d.First, v.dispose(s)...)
 			attempt(v, d)
 			chooseClaim(v, d)
-		case why != "" && s.ClaimName != namedClaim(v.VM) && !s.ClaimCreated:
+		case why != "" && s.ClaimName != NamedClaim(v.VM) && !s.ClaimCreated:
 			chooseClaim(v, d) // the claim that the pod mounts is too small by now, or gone
 		case why != "":
 			failSave(v, d, reasonClaimUnsuitable, why)
@@ -384,13 +194,13 @@ func saveVolumes(v View, d Decision) []kubevirtv1.UtilityVolume {
 		return own.Spec.UtilityVolumes
 	}
 	var all []kubevirtv1.UtilityVolume
-	to := utilityVolume(s.ClaimName)
+	to := UtilityVolume(s.ClaimName)
 	for _, u := range own.Spec.UtilityVolumes {
 		switch {
 		case forMemory(u) && u.ClaimName == s.ClaimName:
 			to = u
 		case !forMemory(u), own.Spec.RestoreFrom != nil && u.ClaimName == own.Spec.RestoreFrom.ClaimName,
-			slices.Contains(keptClaims(v.VM), u.ClaimName), u.ClaimName == namedClaim(v.VM):
+			slices.Contains(KeptClaims(v.VM), u.ClaimName), u.ClaimName == NamedClaim(v.VM):
 			all = append(all, u)
 		}
 	}
@@ -450,13 +260,6 @@ func failSave(v View, d *Decision, reason, message string) {
 	s.Phase, s.Reason, s.Message = kubevirtv1.HibernationFailed, action.Clip(reason, 64), message
 }
 
-// saveRetry is how long the next attempt waits after so many failures: 10 s, twice as long after
-// each, five minutes at most. The count is the status's, so that the next
-// leader continues it; wait.Backoff keeps a count of its own.
-func saveRetry(failures int32) time.Duration {
-	return min(run.RetryBase<<min(max(failures-1, 0), 10), run.RetryMost)
-}
-
 // warn tells once of a hibernation that takes too long, with all its attempts. It goes on.
 func warn(v View, d *Decision) {
 	s, limit := d.Status, v.warningTimeout()
@@ -479,9 +282,4 @@ func warn(v View, d *Decision) {
 		s.TimedOut = true
 		d.record(action.Warning(reasonHibernationTimeout, "%s", message))
 	}
-}
-
-// direct tells an instance how its guest is to end; empty: it goes on.
-func direct(own *kubevirtv1.VirtualMachineInstance, stop string, volumes []kubevirtv1.UtilityVolume) action.DirectInstance {
-	return action.DirectInstance{Instance: own, Stop: stop, Volumes: volumes}
 }

@@ -1,0 +1,33 @@
+package hibernation
+
+import (
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/machine/run"
+)
+
+// Printable is the printable status of a VM that hibernates or goes on, or empty. One whose guest goes on as it
+// could not be saved is what its guest is. creating is the instance that is made now, or nil; stops: its instance is
+// deleted.
+func Printable(v View, d Decision, creating *kubevirtv1.VirtualMachineInstance, stops bool) kubevirtv1.PrintableStatus {
+	s, own := d.Status, v.Own
+	switch {
+	case s == nil:
+		return ""
+	case !d.Asleep():
+		if s.Phase == kubevirtv1.HibernationFailed || v.stage() != run.Alive || stops || !v.saves() {
+			return ""
+		}
+		return kubevirtv1.StatusHibernating
+	case own != nil && (savedImage(own) != nil || suspended(own)):
+		return kubevirtv1.StatusHibernating // it still has its pod
+	case s.Image == nil && (creating != nil || own != nil):
+		return ""
+	case creating != nil && creating.Spec.RestoreFrom == nil:
+		return ""
+	case creating != nil, own != nil && v.stage() == run.Alive && !stops:
+		return kubevirtv1.StatusResuming
+	case own != nil && !v.stage().Ended():
+		return ""
+	}
+	return kubevirtv1.StatusHibernated
+}
