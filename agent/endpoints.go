@@ -173,7 +173,7 @@ func (p *program) renderLabels(ctx context.Context) (endpoints.Labels, error) {
 	return l, nil
 }
 
-// listed is a VM on the debug page. Whoever is on the machine may see that: it has
+// listed is a VM on the debug page. Anyone who is on the machine may see that: it has
 // nothing of the specification, in which there may be secrets.
 type listed struct {
 	Namespace  string    `json:"namespace,omitempty"`

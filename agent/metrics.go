@@ -56,7 +56,7 @@ func imagesOf(s vm.ImageStats) metrics.Images {
 }
 
 // threads is how a hypervisor's are called, by itself or by the configuration: VMs of several VMMs may
-// run under it, of which a stack's profile names one's.
+// run under it, and a stack's profile names those of one.
 func (p *program) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
 	if h, ok := p.node.Hypervisors.Get(name); ok {

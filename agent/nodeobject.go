@@ -125,7 +125,7 @@ func (s *factSource) take(doc *capabilitiesv1.Capabilities) {
 	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager}, doc != f.document })
 }
 
-// takeCPUManager is told how the kubelet gives CPUs.
+// takeCPUManager takes how the kubelet gives CPUs.
 func (s *factSource) takeCPUManager(static bool) {
 	s.state.Update(func(f factState) (factState, bool) {
 		return factState{f.document, &static}, f.cpuManager == nil || *f.cpuManager != static

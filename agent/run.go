@@ -28,7 +28,7 @@ import (
 )
 
 // leavePatience is how long calls under way may take to end when the agent
-// ends. They are told to: what they were doing takes itself back.
+// ends. They get the order to end, and undo what they were doing.
 const leavePatience = 20 * time.Second
 
 // Run serves the API until ctx ends; VMs go on after that. The error is nil if
@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	err = serve(ctx, cfg, st, n, h, place.SystemShims{}, bootID)
-	// Whoever's RAM is in the mount goes on with it.
+	// A VM whose RAM is in the mount goes on with it.
 	if errHost := h.Close(); errHost != nil {
 		cfg.Log.Warn("leaving", "error", errHost)
 	}
@@ -252,7 +252,7 @@ func leave(server *grpc.Server) {
 	}
 }
 
-// ready tells whoever waits that the API is served.
+// ready tells anyone who waits that the API is served.
 func (p *program) ready() {
 	if p.cfg.Ready != nil {
 		p.cfg.Ready()

@@ -35,7 +35,7 @@ type kept struct {
 // answer is one part, and what it depended on.
 type answer struct {
 	Key string `json:"key"`
-	// Files that it was found to hang on when it was asked, and their fingerprint.
+	// Files that it was found to depend on when it was asked, and their fingerprint.
 	Files    []string `json:"files,omitempty"`
 	FilesKey string   `json:"filesKey,omitempty"`
 	// Message is a protobuf message: to read one takes a tenth of ProtoJSON's time.
@@ -62,7 +62,7 @@ func (a answer) sameFiles() bool {
 }
 
 // openKept reads the file. One that is damaged, not this user's, or too large is
-// as good as none: all is asked anew.
+// as good as none: all is asked again.
 func openKept(path string, log *slog.Logger) *kept {
 	k := &kept{path: path, log: log, current: map[string]answer{}}
 	if path == "" {
@@ -98,7 +98,7 @@ func (k *kept) get(name, key string, into proto.Message) bool {
 	return true
 }
 
-// put keeps a message, and which files it hangs on beside what is in the key.
+// put keeps a message, and which files it depends on beside what is in the key.
 func (k *kept) put(name, key string, m proto.Message, files []string) {
 	message, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *kept) put(name, key string, m proto.Message, files []string) {
 	k.changed = true
 }
 
-// files are all that the answers of the last collection were found to hang on.
+// files are all that the answers of the last collection were found to depend on.
 func (k *kept) files() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

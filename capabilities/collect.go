@@ -83,7 +83,7 @@ func (c *collection) missf(part fact.Path, format string, args ...any) {
 	c.miss(&capabilitiesv1.UnknownFact{Fact: string(part), Reason: fmt.Sprintf(format, args...)})
 }
 
-// host reads the machine's files, and what hangs on them.
+// host reads the machine's files, and what depends on them.
 func (c *collection) host(ctx context.Context) {
 	h := sysfs.Read(c.Roots)
 	c.doc.Host = hostCapabilities(h, c.Roots)
@@ -180,7 +180,7 @@ func (c *collection) vmm(ctx context.Context, v vmm.Program) *capabilitiesv1.Vmm
 	}
 	return remembered(c, string(part), c.filesKey(v), func() (*capabilitiesv1.VmmCapabilities, bool, []string) {
 		out, info, err := askVMM(ctx, v)
-		// One that isn't there is no riddle.
+		// A missing binary is a definite answer, not an unknown one.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.missf(part, "%v", err)
 		}

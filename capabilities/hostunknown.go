@@ -12,7 +12,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// hostFacts says of which fact the files below a path tell. The longest path
+// hostFacts maps paths to the fact that the files below them tell. The longest path
 // that fits counts.
 func hostFacts(roots sysfs.Roots) map[string]fact.Path {
 	return map[string]fact.Path{

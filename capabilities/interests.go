@@ -7,9 +7,9 @@ import (
 	"github.com/vmlet/vmlet/internal/inotify"
 )
 
-// interests are all that a document's dear parts hang on and that the kernel
+// interests are all that a document's expensive parts depend on and that the kernel
 // tells changes of: it tells none of /sys and /proc. found are the files that
-// answers were found to hang on.
+// answers were found to depend on.
 func (s Sources) interests(found []string) []inotify.Interest {
 	all := []inotify.Interest{
 		// VFIO's groups and devices come and go.

@@ -28,7 +28,7 @@ type Keeper struct {
 
 	mu          sync.Mutex
 	doc         *capabilitiesv1.Capabilities // nil: not asked yet
-	key         string                       // what doc hangs on
+	key         string                       // what doc depends on
 	at          time.Time                    // when it was made
 	subscribers map[chan *capabilitiesv1.Capabilities]bool
 }
@@ -41,19 +41,19 @@ func NewKeeper(s Sources) *Keeper {
 	}
 }
 
-// Document is the document as it is now: what is cheap is read, what is dear is
-// asked only if something that it hangs on has changed. The error is ctx's.
+// Document is the document as it is now: what is cheap is read, what is expensive is
+// asked only if something that it depends on has changed. The error is ctx's.
 // The document is shared and not to be changed.
 func (k *Keeper) Document(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	return k.ask(ctx, false, nil)
 }
 
-// Refresh asks everything anew.
+// Refresh asks everything again.
 func (k *Keeper) Refresh(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	return k.ask(ctx, true, nil)
 }
 
-// last is the last document, if nothing that it hangs on has changed since: it
+// last is the last document, if nothing that it depends on has changed since: it
 // costs a tenth of Document.
 func (k *Keeper) last(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	if doc := k.standing(); doc != nil {
@@ -90,7 +90,7 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *capabilit
 	return doc, nil
 }
 
-// changeKey changes when something does that the document's dear parts hang on,
+// changeKey changes when something does that the document's expensive parts depend on,
 // as far as that is known before they are asked.
 func (s Sources) changeKey(host string) string {
 	k := newKey("change", s.Version)

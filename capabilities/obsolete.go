@@ -25,7 +25,7 @@ func withAliases(listed []string, vmms []*capabilitiesv1.VmmCapabilities) []stri
 	return slices.Sorted(maps.Keys(all))
 }
 
-// aliases are the names of all models of which one name is listed.
+// aliases are all names of each model that is listed under one of them.
 func aliases(listed []string, models []*capabilitiesv1.CpuModel) []string {
 	// A model is known by the name that the others stand for.
 	model := func(m *capabilitiesv1.CpuModel) string { return cmp.Or(m.GetAliasOf(), m.GetName()) }

@@ -1,5 +1,5 @@
 // Package capabilities says what a node can give a guest, in one document: it
-// asks the machine's files, the kernel and the VMMs, and keeps what is dear to
+// asks the machine's files, the kernel and the VMMs, and keeps what is expensive to
 // ask until something changes that would change the answer.
 package capabilities
 
@@ -28,10 +28,10 @@ type Sources struct {
 	ObsoleteCPUModels []string
 	// PermittedHostDevices may be given to guests.
 	PermittedHostDevices hostdevice.Permitted
-	// CacheFile keeps what is dear to ask; empty: it isn't kept. That of a tree
+	// CacheFile keeps what is expensive to ask; empty: it isn't kept. That of a tree
 	// from another machine never is.
 	CacheFile string
-	// Refresh asks everything anew, whatever CacheFile has.
+	// Refresh asks everything again, whatever CacheFile has.
 	Refresh bool
 	// RecentHostKey is HostKey, of a moment ago at most; nil: the machine is looked at each
 	// time.

@@ -12,7 +12,7 @@ import (
 // firmware descriptors.
 const inFolders = "*.json"
 
-// filesOf are the files and folders that a VMM's answers hang on. One that
+// filesOf are the files and folders that a VMM's answers depend on. One that
 // doesn't say is asked every time.
 func filesOf(v vmm.Program) []string {
 	if f, ok := v.(interface{ Files() []string }); ok {

@@ -36,7 +36,7 @@ func (k *Keeper) Watch(ctx context.Context) {
 			return
 		}
 		if !slices.Equal(w.interests, w.wanted()) {
-			// An answer hangs on files that nobody knew of. What happened to
+			// An answer depends on files that nobody knew of. What happened to
 			// them since, the document sees that is made now.
 			w.arm()
 			if _, err := k.Document(ctx); err != nil {

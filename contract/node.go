@@ -44,8 +44,8 @@ const (
 	LabelHypervisorState = "hypervisor.node.vmlet.io/" // a hypervisor's name follows
 	LabelVMMVersion      = "vmm.node.vmlet.io/"        // a VMM's name follows
 
-	// What guests can have under the node's further hypervisors, of which KubeVirt's labels say
-	// nothing: a hypervisor's name follows, a dot, and the name that KubeVirt's label would have.
+	// What guests can have under the node's further hypervisors; KubeVirt's labels say nothing
+	// of these: a hypervisor's name follows, a dot, and the name that KubeVirt's label would have.
 	LabelFurtherCPUFeature = "cpu-feature.node.vmlet.io/"
 	LabelFurtherCPUModel   = "cpu-model.node.vmlet.io/"
 	LabelFurtherHyperV     = "hyperv.node.vmlet.io/"

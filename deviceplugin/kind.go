@@ -60,7 +60,7 @@ func (d Device) equal(other Device) bool {
 		slices.Equal(d.NUMANodes, other.NUMANodes) && (d.Grant == other.Grant || d.Grant.equal(other.Grant))
 }
 
-// looksLike: the kubelet is told the same of both.
+// looksLike: the kubelet gets the same for both.
 func (d Device) looksLike(other Device) bool {
 	return d.ID == other.ID && (d.Obstacle == "") == (other.Obstacle == "") && slices.Equal(d.NUMANodes, other.NUMANodes)
 }

@@ -19,7 +19,7 @@ const DefaultKubeletDir = "/var/lib/kubelet"
 // FolderIn is the kubelet's folder for device plugins in its --root-dir.
 func FolderIn(kubeletDir string) string { return filepath.Join(kubeletDir, "device-plugins") }
 
-// Config is what a Manager is told.
+// Config configures a Manager.
 type Config struct {
 	// Folder is the kubelet's for device plugins; empty: that in DefaultKubeletDir.
 	Folder string

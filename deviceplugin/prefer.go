@@ -40,7 +40,7 @@ func (a allocator) prefer(now *snapshot, r *api.ContainerPreferredAllocationRequ
 			last = append(last, c)
 		}
 	}
-	candidates = append(candidates, last[:max(0, size-len(candidates))]...) // size is no more than all
+	candidates = append(candidates, last[:max(0, size-len(candidates))]...) // size is not more than all
 	chosen := pack(candidates, size, 0)
 	ids := make([]string, 0, size)
 	for _, c := range chosen {
@@ -127,7 +127,7 @@ func group(candidates []candidate, level int) []keyed {
 
 // best is the group to take from next. One that must be used anyway goes before
 // others, then one that has enough and the least beyond that, then the one with
-// the most. Devices of which no node is told are taken last.
+// the most. Devices without a known node are taken last.
 func best(groups []keyed, left int) int {
 	rank := func(k keyed) [4]int {
 		r := [4]int{1, 1, 1, -k.free()}

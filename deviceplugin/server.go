@@ -45,7 +45,7 @@ func NewServer(resource, folder, permissions string, log *slog.Logger) *Server {
 	}
 }
 
-// Update replaces the devices. The kubelet is told at once, if it is there;
+// Update replaces the devices. The kubelet learns it at once, if it is there;
 // Update waits for nobody.
 func (s *Server) Update(devices []Device) {
 	devices, faults := sound(devices)
@@ -87,7 +87,7 @@ type Status struct {
 	Resource string
 	// Devices there are, and how many of them can be used.
 	Devices, Healthy int
-	// Registered: the kubelet knows of it, as far as can be told.
+	// Registered: the kubelet knows of it, as far as is known.
 	Registered bool
 	// Registrations so far, and containers that devices were granted to.
 	Registrations, Allocations uint64

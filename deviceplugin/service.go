@@ -35,7 +35,7 @@ func newService(a allocator, s *state, allocations *atomic.Uint64) *service {
 	}
 }
 
-// options are what the kubelet is told of a plugin, when it registers and when it asks.
+// options are what a plugin tells the kubelet of itself, when it registers and when it asks.
 func options() *api.DevicePluginOptions {
 	return &api.DevicePluginOptions{GetPreferredAllocationAvailable: true}
 }

@@ -12,7 +12,7 @@ import (
 type snapshot struct {
 	devices []Device
 	byID    map[string]*Device
-	// message is what the kubelet is told of them.
+	// message is what the plugin tells the kubelet of them.
 	message *api.ListAndWatchResponse
 }
 
@@ -36,12 +36,12 @@ func newSnapshot(devices []Device) *snapshot {
 	return s
 }
 
-// state is the newest snapshot. Whoever changes it never waits for those who
+// state is the newest snapshot. Anyone who changes it never waits for those who
 // read: they see the newest one, and maybe not all that were before.
 type state struct {
 	mu  sync.Mutex
 	now *snapshot
-	// changed is closed once the kubelet is to be told something else.
+	// changed is closed once there is news for the kubelet.
 	changed chan struct{}
 }
 

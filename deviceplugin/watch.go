@@ -35,8 +35,8 @@ func (w *watch) run(ctx context.Context, more <-chan struct{}) {
 		if !w.wait(ctx, more) {
 			return
 		}
-		// Watched anew before anybody looks: what happens from here on is told
-		// by the fresh set.
+		// Watched again before anybody looks: the fresh set reports what
+		// happens from here on.
 		w.arm()
 		w.tell()
 	}

@@ -24,7 +24,7 @@ const (
 	sectorSize      = 512
 )
 
-// MaxVirtualSize is the size of the largest disk of which CreateOverlay makes an image, in
+// MaxVirtualSize is the size of the largest disk for which CreateOverlay makes an image, in
 // bytes: QEMU opens no longer L1 table.
 const MaxVirtualSize = maxL1Bytes / 8 * mappedByL1Entry
 

@@ -152,7 +152,7 @@ func deviceSize(fd int) (int64, error) {
 	return int64(size), nil
 }
 
-// Recognise tells the format from the head of an image, of which it needs less than RecogniseForeign. What has no known signature
+// Recognise tells the format from the head of an image. It needs less of it than RecogniseForeign. What has no known signature
 // is raw.
 func Recognise(head []byte) Format {
 	if bytes.HasPrefix(head, []byte(qcowMagic)) {

@@ -25,7 +25,7 @@ const (
 // machine's; "0" and "off" are none.
 type Config struct {
 	Metrics MetricsConfig `yaml:"metrics"`
-	// Debug is only to be had on the machine itself.
+	// Debug is only available on the machine itself.
 	Debug  AddressConfig `yaml:"debug"`
 	Health AddressConfig `yaml:"health"`
 }

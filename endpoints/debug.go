@@ -15,7 +15,7 @@ type Labels struct {
 	Unknown []UnknownFact     `json:"unknown,omitempty"`
 }
 
-// UnknownFact is one that labels hang on, and why it is not known.
+// UnknownFact is one that labels depend on, and why it is not known.
 type UnknownFact struct {
 	Fact   string `json:"fact"`
 	Reason string `json:"reason"`

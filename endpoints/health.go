@@ -21,7 +21,7 @@ const checkPatience = 4 * time.Second
 type Check struct {
 	Name string
 	Look func(ctx context.Context) error
-	// Degraded is a check whose failure is told, and fails nothing.
+	// Degraded is a check whose failure is reported, and fails nothing.
 	Degraded bool
 }
 

@@ -92,7 +92,7 @@ func listen(name, address string, handler http.Handler, logger *slog.Logger) (*s
 			Handler:           recovered(handler, logger),
 			ReadHeaderTimeout: headerPatience, ReadTimeout: readPatience, WriteTimeout: writePatience, IdleTimeout: idlePatience,
 			MaxHeaderBytes: maxHeader,
-			// Only what clients did wrong is told here.
+			// Only what clients did wrong is reported here.
 			ErrorLog: log.New(slogWriter{logger, name}, "", 0),
 		},
 	}, nil

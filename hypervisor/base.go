@@ -40,7 +40,7 @@ func (Base) Layers() spec.Layers { return nil }
 // Validate finds no fault.
 func (Base) Validate(*specv1.VirtualMachineSpec, string) spec.FieldErrors { return nil }
 
-// Threads returns the zero ThreadNames: no thread can be told from another.
+// Threads returns the zero ThreadNames: no thread can be distinguished from another.
 func (Base) Threads() ThreadNames { return ThreadNames{} }
 
 // AdjustResources returns what the kernel wants of every VMM.

@@ -28,7 +28,7 @@ type Validator interface {
 	Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors
 }
 
-// ThreadNamer is a hypervisor whose threads can be told from others by name.
+// ThreadNamer is a hypervisor whose threads have names of their own.
 type ThreadNamer interface {
 	// Threads says how its threads are named.
 	Threads() ThreadNames

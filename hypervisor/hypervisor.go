@@ -2,7 +2,7 @@
 // it needs, and whether it works on this machine. Whether one works is tried (a virtual machine is made and, with KVM, a tiny
 // guest is run), never taken from the presence of a device node.
 //
-// There is no global list: New makes a Registry value and the caller passes it on. Check is dear (tens of milliseconds) and
+// There is no global list: New makes a Registry value and the caller passes it on. Check is expensive (tens of milliseconds) and
 // nothing is cached here; a caller that asks often keeps the answer and asks again when the machine changes.
 package hypervisor
 

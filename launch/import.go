@@ -1,6 +1,6 @@
 package launch
 
-// Import is what a claim is filled with, as the pod is told that fills it. Of the sources one is
+// Import is what a claim is filled with, as the pod that fills it reads it. Of the sources one is
 // set; none: an empty disk.
 type Import struct {
 	// ID is what the pod says again when the claim is filled.

@@ -16,11 +16,11 @@ import (
 // long.
 const Time = 999 * 24 * time.Hour
 
-// Config is what the guest is told on one interface.
+// Config is what the guest learns on one interface.
 type Config struct {
 	// MAC of the guest's interface: nobody else is answered.
 	MAC MAC `json:"mac"`
-	// MTU of the network; 0: the guest is told none.
+	// MTU of the network; 0: the guest gets none.
 	MTU      int    `json:"mtu,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
 	// DomainName of the guest; empty: the first of SearchDomains.
@@ -42,7 +42,7 @@ type V4 struct {
 	// masquerade it is the gateway; a bridge has one of 169.254.75.0/24.
 	Server netip.Addr `json:"server"`
 	// Gateway of the default route; zero: there is none. It may be outside of the
-	// guest's network: then the guest is told that it is on the link.
+	// guest's network: then the shim tells the guest that it is on the link.
 	Gateway netip.Addr `json:"gateway,omitzero"`
 	// Routes beside the default route.
 	Routes     []Route      `json:"routes,omitempty"`
@@ -73,11 +73,11 @@ type V6 struct {
 	Address netip.Prefix `json:"address"`
 	// Router is a link-local address, which answers and advertisements come from.
 	Router netip.Addr `json:"router"`
-	// RouterMAC is told with advertisements; zero: the guest asks for it.
+	// RouterMAC is sent with advertisements; zero: the guest asks for it.
 	RouterMAC MAC `json:"routerMAC,omitzero"`
 	// DefaultRoute: the guest's leads to Router.
 	DefaultRoute bool `json:"defaultRoute,omitempty"`
-	// BootFileURL is told to those who ask (RFC 5970).
+	// BootFileURL is sent to clients that ask (RFC 5970).
 	BootFileURL string `json:"bootFileURL,omitempty"`
 }
 

@@ -15,7 +15,7 @@
 // # Writing
 //
 // A Writer holds an exclusive flock(2) on the folder from Create to Commit or
-// Abort. Whoever runs from an image holds a shared one (Image.LockShared), so
+// Abort. Anyone who runs from an image holds a shared one (Image.LockShared), so
 // that Create and Remove refuse a folder in use. The lock belongs to an open
 // folder, not to a path, and ends with the process that holds it.
 // All files are opened relative to the folder's descriptor, without following

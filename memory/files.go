@@ -76,8 +76,8 @@ func (m *Manifest) validateFiles(fault faultFunc) error {
 
 // CopyFile takes a file into the image that nobody writes to meanwhile: by sharing its
 // blocks where the filesystem can, else its data without its holes. It moves from's offset.
-// path is where it is to be put back. The context is heeded between blocks; done is told
-// of each block with data.
+// path is where it is to be put back. The context is heeded between blocks; done gets each
+// block with data.
 func (w *Writer) CopyFile(ctx context.Context, from *os.File, path string, done func(bytes uint64)) error {
 	if w.over {
 		return os.ErrClosed

@@ -130,7 +130,7 @@ func (d *folder) names() ([]string, error) {
 	return names, nil
 }
 
-// openAgain opens the same folder anew: with a read offset, and a lock, of its own.
+// openAgain opens the same folder again: with a read offset, and a lock, of its own.
 func openAgain(d *folder) (*os.File, error) {
 	fd, err := interrupted.RetryInt(func() (int, error) {
 		return unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

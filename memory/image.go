@@ -115,7 +115,7 @@ func (img *Image) Manifest() *Manifest { return img.manifest }
 func (img *Image) MemoryFile() *os.File { return img.memory }
 
 // StateFile returns the state file, open for reading only. It belongs to the
-// Image, which never moves its offset: whoever passes it to a VMM reads from 0.
+// Image, which never moves its offset: anyone who passes it to a VMM reads from 0.
 func (img *Image) StateFile() *os.File { return img.state }
 
 // LockShared locks the image's folder, see LockShared. The lock outlives Close.

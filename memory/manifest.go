@@ -164,7 +164,7 @@ func (m *Manifest) encode() ([]byte, error) {
 }
 
 // Head returns the content of a manifest.json that has all of this but the sums of chunks,
-// 11 MiB for 1 TiB of memory: for who reads only what the image is of, by ReadManifest.
+// 11 MiB for 1 TiB of memory: for readers that only want to know what the image is of, by ReadManifest.
 func (m *Manifest) Head() ([]byte, error) {
 	head := *m
 	head.Chunks, head.DataBytes = nil, 0 // an empty list is of no data

@@ -14,8 +14,8 @@ import (
 // take 11 MiB of it.
 const maxManifestSize = 32 << 20
 
-// maxElements bounds the fields and list elements of a manifest, each of which
-// takes more memory than text. They are counted by their commas: base64 has none.
+// maxElements bounds the fields and list elements of a manifest: each takes
+// more memory than text. They are counted by their commas: base64 has none.
 const maxElements = 1 << 18
 
 // ReadManifest reads and checks the content of manifest.json. Path is for

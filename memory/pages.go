@@ -126,8 +126,8 @@ func TouchedBytes(ram *os.File) (uint64, error) {
 	return min(uint64(st.Blocks)*512, uint64(st.Size)), nil // blocks of 512 bytes, see stat(3type)
 }
 
-// Empty gives all pages of guest RAM back to the kernel; they read as zeros afterwards. Who has it
-// mapped may go on: the size stays.
+// Empty gives all pages of guest RAM back to the kernel; they read as zeros afterwards. Processes that
+// map it may go on: the size stays.
 func Empty(ram *os.File) error {
 	st, err := ram.Stat()
 	if err != nil || st.Size() == 0 {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Progress is told how many bytes are done of how many. Calls come from other
+// Progress gets how many bytes are done of how many. Calls come from other
 // goroutines but never two at once, done never falls, and the last call of a
 // success has done equal to total. It should return soon: workers wait for it.
 type Progress func(done, total uint64)

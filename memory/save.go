@@ -101,7 +101,7 @@ func (c *copier) list() (items []chunkData, total uint64, err error) {
 	return items, total, nil
 }
 
-// read reads a chunk into the buffer, of which it returns the part that it fills.
+// read reads a chunk into the buffer, and returns the part that it fills.
 func (c *copier) read(item chunkData, buf []byte) ([]byte, error) {
 	buf = buf[:chunkLen(item.index, c.size, c.chunk)]
 	hole := item.first - uint64(item.index)*c.chunk

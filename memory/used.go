@@ -94,7 +94,7 @@ func (img *Image) notMarked(err error) error {
 	return fmt.Errorf("%s: the image can't be marked as used, without which it is not restored: %w", img.folder.path, err)
 }
 
-// stillThere returns a UsedError if the image is being removed by who has used it: the
+// stillThere returns a UsedError if the image is being removed by its user: the
 // manifest goes before the mark. Locks keep the two apart where the filesystem has them.
 func (img *Image) stillThere() error {
 	f, err := img.folder.open(ManifestName, unix.O_RDONLY)

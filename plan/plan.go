@@ -92,7 +92,7 @@ type Near struct {
 	VCPUs  []int  `json:"vcpus"`
 }
 
-// Binding is where a part of the RAM file comes from: whoever touches a page of it
+// Binding is where a part of the RAM file comes from: anyone who touches a page of it
 // first, the kernel takes it from there.
 type Binding struct {
 	// Offset in the file and size, in bytes.
@@ -147,7 +147,7 @@ const (
 	// such as a tap.
 	FileReceived FileKind = "received"
 	// FileFolder is a folder of the VMM's own, named Path in the VM's state folder:
-	// made anew for User alone, opened for reading and removed at the end. The VMM
+	// made again for User alone, opened for reading and removed at the end. The VMM
 	// makes its sockets there, and reads and writes snapshots.
 	FileFolder FileKind = "folder"
 	// FileEvents is the writing end of a pipe whose reading end the driver has.
@@ -175,7 +175,7 @@ type File struct {
 	// Direct opens with O_DIRECT where the filesystem can.
 	Direct bool `json:"direct,omitempty"`
 	// Reopened files are opened again by the VMM through /proc/self/fd, where
-	// the kernel checks permissions anew: what User could not read is handed
+	// the kernel checks permissions again: what User could not read is handed
 	// over as a sealed copy in memory.
 	Reopened bool `json:"reopened,omitempty"`
 	// Named: that copy is a file in the VM's state folder, removed at the end, as

@@ -31,7 +31,7 @@ const (
 // it is right in the ARP cache of a guest that is restored in another.
 const GatewayMAC = "02:00:00:00:00:00"
 
-// Bounds of a plan, and of what is told of a pod's network.
+// Bounds of a plan, and of what is reported of a pod's network.
 const (
 	MaxNetworks  = 16
 	MaxPorts     = 256

@@ -40,13 +40,13 @@ const (
 	podFlow = 1 << 20
 	// messageTime is how long a message may take to arrive whole that has been given room.
 	messageTime = 10 * time.Second
-	// maxNotes bounds a Welcome's notes, each of which takes more memory than text: they
+	// maxNotes bounds a Welcome's notes: each takes more memory than text, they
 	// are counted by their commas.
 	maxNotes = 64 << 10
 )
 
-// Bounds, in bytes, on what any shim's messages have in their fields, some of which its
-// VMM has written.
+// Bounds, in bytes, on what any shim's messages have in their fields. Its VMM has written
+// some of them.
 const (
 	maxField = 256
 	maxPath  = 4 << 10

@@ -4,7 +4,7 @@
 // The shim outlives the agent. It binds the VMM's sockets, makes the guest's
 // RAM, starts the VMM with the least rights, keeps its console and logs, reaps
 // it and writes down how it ended; and it copies RAM out to an image and fills
-// it in, because a page of memory is charged to whoever touches it first and
+// it in, because a page of memory is charged to anyone who touches it first and
 // because a guest must go on when the agent is lost in the middle of a save.
 package shim
 
@@ -52,7 +52,7 @@ type Op string
 const (
 	OpHello    Op = "hello"    // Hello → Welcome; first on every connection
 	OpDescribe Op = "describe" // Describe → Described; of a shim in a pod (1.1; no arguments before 1.5)
-	OpImage    Op = "image"    // none, with one descriptor: the folder of the volume that has the image to restore → Described, of which Restore alone is filled in (1.5)
+	OpImage    Op = "image"    // none, with one descriptor: the folder of the volume that has the image to restore → Described, with Restore alone filled in (1.5)
 	OpLaunch   Op = "launch"   // Launch (+ descriptors) → Launched
 	OpSave     Op = "save"     // Save → Prepared; progress on the way
 	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
@@ -230,7 +230,7 @@ type Release struct {
 
 // Launch starts the VMM. The reply comes when its monitor answers and, with
 // Plan.Restore, when its memory and device state are back; the guest then
-// runs, or stands still if Plan.Paused.
+// runs, or is paused if Plan.Paused.
 type Launch struct {
 	Plan *plan.Plan `json:"plan"`
 	// Keep is the agent's own: the shim gives it to agents that come later (1.1).
@@ -238,11 +238,11 @@ type Launch struct {
 	// Grace that the guest has to shut down when the shim is asked to end by a
 	// signal; 0: none, it is ended at once; nil: what the shim was started with (1.1).
 	Grace *time.Duration `json:"grace,omitempty"`
-	// Leases are what the guest is told on its interfaces, as long as the VMM runs (1.4).
+	// Leases are what the guest learns on its interfaces, as long as the VMM runs (1.4).
 	Leases []Lease `json:"leases,omitempty"`
 }
 
-// Lease is what the guest is told on one interface.
+// Lease is what the guest learns on one interface.
 type Lease struct {
 	// Device is the interface's, as an Attachment and a Detachment have it.
 	Device string `json:"device"`
@@ -279,7 +279,7 @@ type Prepared struct {
 	StateBytes  uint64 `json:"stateBytes"`
 	// FilesBytes is what disks that were made in the pod take in the image (1.5).
 	FilesBytes uint64 `json:"filesBytes,omitempty"`
-	// Paused: the guest stood still before (1.5).
+	// Paused: the guest was paused before (1.5).
 	Paused bool `json:"paused,omitempty"`
 }
 
@@ -291,7 +291,7 @@ type Commit struct {
 // Committed answers Commit: the manifest is in place, and the VMM has ended or
 // the guest runs again.
 type Committed struct {
-	// Stopped is how long the guest stood still, as far as it has gone on.
+	// Stopped is how long the guest was paused, as far as it has gone on.
 	Stopped time.Duration `json:"stopped"`
 	// Exit is how the VMM ended; nil with KeepRunning.
 	Exit *Exit `json:"exit,omitempty"`
@@ -344,7 +344,7 @@ type Display struct {
 }
 
 // Freeze has the guest's agent freeze its file systems. The shim has them thawed after
-// Timeout, whatever has become of its agent. Freezing again sets the timeout anew.
+// Timeout, whatever has become of its agent. Freezing again sets the timeout again.
 type Freeze struct {
 	Timeout time.Duration `json:"timeout"`
 }

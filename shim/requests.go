@@ -11,7 +11,7 @@ import (
 
 // Launch starts the VMM with the files that the plan's FileReceived count on;
 // they stay the caller's. If it fails nothing is left, and it may be tried
-// again. When ctx ends first the shim is told to give up; the error is nil if
+// again. When ctx ends first the client tells the shim to give up; the error is nil if
 // the VMM was up by then.
 func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progress func(Progress)) (*Launched, error) {
 	launched := new(Launched)
@@ -101,7 +101,7 @@ func (c *Client) Attach(ctx context.Context, a Attach, files []*os.File) error {
 }
 
 // Detach takes a device away. It waits for the guest as long as the request says. When
-// ctx ends first the guest may let the device go later, of which an Event tells.
+// ctx ends first the guest may release the device later, and an Event tells of it.
 func (c *Client) Detach(ctx context.Context, d Detach) error {
 	return undoable(ctx, c, &call{op: OpDetach}, d, nil, nil)
 }

@@ -29,7 +29,7 @@ type converter struct {
 const (
 	// maxNodes is far above any specification and far below what would hurt.
 	maxNodes = 100_000
-	// maxFaults are told of; a file with more is no specification.
+	// maxFaults are reported; a file with more is no specification.
 	maxFaults = 30
 )
 
@@ -201,8 +201,8 @@ func (c *converter) text(n *yaml.Node, path string) any {
 	return n.Value
 }
 
-// duration takes Go's and Kubernetes' way of writing them, of which protojson
-// knows seconds only.
+// duration takes Go's and Kubernetes' way of writing them; protojson knows
+// only seconds.
 func (c *converter) duration(n *yaml.Node, path string) any {
 	if !c.scalar(n, path, "a duration such as 30s") {
 		return nil

@@ -52,7 +52,7 @@ func finalise(s *specv1.VirtualMachineSpec, target Target) {
 	}
 }
 
-// finaliseGraphics is for inputs and the display, of which there are none unless asked for.
+// finaliseGraphics is for inputs and the display. There are none unless asked for.
 func finaliseGraphics(s *specv1.VirtualMachineSpec, arch string) {
 	taken := make(map[string]bool)
 	for _, input := range s.Devices.Inputs {

@@ -6,7 +6,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// defaultDistance is how far nodes are from one another of which nothing is said:
+// defaultDistance is how far nodes are from one another if nothing is said:
 // REMOTE_DISTANCE of linux/topology.h, and what QEMU and cloud-hypervisor take.
 const defaultDistance = 20
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Validate returns all faults of a specification, before or after Default: what
-// is not set is no fault if it has a default. It says what can be told from the
+// is not set is no fault if it has a default. It says what is known from the
 // specification alone; whether a VMM or a node can do it is for those to say.
 //
 // Every name of a hypervisor or VMM is taken: hypervisor.Registry.Validate knows them, and
@@ -194,8 +194,8 @@ func (v *validator) maxVCPUs(cpu *specv1.CPU) {
 	}
 }
 
-// VCPUs returns how many virtual CPUs there are: sockets × cores × threads, each
-// of which is 1 where it is not set; no more than a uint32 holds.
+// VCPUs returns how many virtual CPUs there are: sockets × cores × threads,
+// each 1 where it is not set; no more than a uint32 holds.
 func VCPUs(cpu *specv1.CPU) uint64 {
 	vcpus := uint64(1)
 	for _, factor := range []uint32{cpu.GetSockets(), cpu.GetCores(), cpu.GetThreads()} {

@@ -186,7 +186,7 @@ func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
 	v.bootServer(field, u.GetBootFile(), u.GetTftpServer())
 }
 
-// guestNames are what a guest is told of names.
+// guestNames are the names that a guest sees.
 func (v *validator) guestNames(field, hostname string, domains []string) {
 	if hostname != "" && (len(hostname) > 253 || !subdomain().MatchString(hostname)) {
 		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", hostname)

@@ -56,7 +56,7 @@ type numaCheck struct {
 	vcpus  int         // how many there may be
 	page   uint64      // size of huge pages; 0: none
 	memory uint64      // of all nodes
-	unsure bool        // a node's vCPUs or memory can't be told
+	unsure bool        // a node's vCPUs or memory is unknown
 }
 
 func (n *numaCheck) node(field string, index int, node *specv1.NUMANode) {

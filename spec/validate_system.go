@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// system finds fault with what the guest is told of its machine.
+// system finds fault with what the guest learns of its machine.
 func (v *validator) system(s *specv1.SystemInformation) {
 	v.uuid("system.uuid", s.GetUuid())
 	for _, text := range []struct{ field, value string }{

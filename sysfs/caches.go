@@ -134,7 +134,7 @@ func (r *reader) claim(h *Host, folder *cacheFolder, kinds map[cacheKey]map[int]
 	}
 }
 
-// maxLevel bounds a cache's level, of which processors have up to 4; maxIndex
+// maxLevel bounds a cache's level: processors have up to 4; maxIndex
 // the number of its folder, which counts the caches of a CPU from 0.
 const (
 	maxLevel = 9

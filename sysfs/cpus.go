@@ -101,7 +101,7 @@ func (r *reader) scaled(path string, unit uint64) uint64 {
 	return n * unit
 }
 
-// kinds of a hybrid x86 processor are told by its performance counters: one set
+// kinds of a hybrid x86 processor show by its performance counters: one set
 // of them for each kind of core.
 func (r *reader) kinds(h *Host) {
 	kinds := []struct{ pmu, kind string }{

@@ -8,8 +8,8 @@ import (
 
 // cpuSets finds what this process may use. The kernel answers in its status
 // what its cgroup and its own mask leave it; where the root has no such file (a
-// tree that was captured), the cgroup's own files are asked; and where nothing
-// is told, everything that is online is allowed.
+// tree that was captured), the cgroup's own files are asked; and where nothing is
+// known, everything that is online is allowed.
 func (r *reader) cpuSets(h *Host) {
 	cpus, cpusTold := r.allowed("Cpus_allowed_list", "cpuset.cpus.effective", "cpuset.effective_cpus")
 	nodes, nodesTold := r.allowed("Mems_allowed_list", "cpuset.mems.effective", "cpuset.effective_mems")

@@ -23,7 +23,7 @@ const (
 	maxSaying = 1024
 )
 
-// devices reads what hangs on the buses. It wants h.CPUs and h.Nodes to be
+// devices reads what depends on the buses. It wants h.CPUs and h.Nodes to be
 // known: what a device says of them is kept only if it refers to one of them.
 func (r *reader) devices(h *Host) {
 	d := &deviceReader{
@@ -204,7 +204,7 @@ func (d *deviceReader) node(path string) int {
 	return -1
 }
 
-// cpus reads a list of CPUs and keeps those that there are. Devices on one node
+// cpus reads a list of CPUs and keeps the existing ones. Devices on one node
 // share theirs.
 func (d *deviceReader) cpus(path string) IDList {
 	text, ok := d.text(path)

@@ -5,7 +5,7 @@ package sysfs
 // Every array is sorted by id and never nil.
 type Host struct {
 	// Architecture is Go's name ("amd64", "arm64", "s390x", "ppc64le"); empty:
-	// not told by the files.
+	// the files don't say.
 	Architecture string `json:"architecture,omitempty"`
 	Kernel       Kernel `json:"kernel"`
 	// Processor is what all CPUs have in common.
@@ -51,7 +51,7 @@ type Note struct {
 type Kernel struct {
 	Release string `json:"release,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Clocksource in use, and those to be had.
+	// Clocksource in use, and those available.
 	Clocksource  string   `json:"clocksource,omitempty"`
 	Clocksources []string `json:"clocksources,omitempty"`
 	// RealtimeRuntime is kernel.sched_rt_runtime_us, in microseconds; -1: not
@@ -251,11 +251,11 @@ type PCIDevice struct {
 	Revision        uint8  `json:"revision"`
 	// Driver bound to it; empty: none.
 	Driver string `json:"driver,omitempty"`
-	// Node is the NUMA node; -1: none is told.
+	// Node is the NUMA node; -1: none is known.
 	Node int `json:"node"`
 	// IOMMUGroup; -1: none.
 	IOMMUGroup int `json:"iommuGroup"`
-	// Parent is the address of the bridge that it hangs on; empty: a root bus.
+	// Parent is the address of the bridge that it is attached to; empty: a root bus.
 	Parent string `json:"parent,omitempty"`
 	// ResetMethods in the order the kernel tries them: "flr", "bus".
 	ResetMethods []string `json:"resetMethods,omitempty"`

@@ -39,8 +39,8 @@ func (d *deviceReader) readIOMMUGroups() {
 	slices.SortFunc(d.h.IOMMUGroups, func(a, b IOMMUGroup) int { return a.ID - b.ID })
 }
 
-// linkedGroups takes the groups that PCI functions say they are in for those that
-// there are, and reports whether there are any: a tree may be captured without
+// linkedGroups takes the groups that PCI functions say they are in for the existing
+// ones, and reports whether there are any: a tree may be captured without
 // the groups' own folder.
 func (d *deviceReader) linkedGroups(root string) bool {
 	for _, f := range d.order {
@@ -68,7 +68,7 @@ func linkedGroup(id int, functions []*pciFunction) IOMMUGroup {
 	return g
 }
 
-// group reads one group. Where it can't be told who is in it, or what drives
+// group reads one group. Where it is unknown who is in it, or what drives
 // one, it may be in use, and is not viable.
 func (d *deviceReader) group(id int, dir string, functions []*pciFunction) IOMMUGroup {
 	g := IOMMUGroup{ID: id, Devices: []string{}, Viable: true}

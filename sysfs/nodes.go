@@ -13,7 +13,7 @@ const nodeFolder = "devices/system/node"
 // nodes reads the NUMA nodes: those that have a folder. Where there is no folder
 // of nodes at all (a kernel without CONFIG_NUMA), the machine is said to have
 // none and its CPUs to be in none, as lscpu and numactl do; to make up a node
-// with all CPUs is left to who needs one.
+// with all CPUs is left to its readers.
 func (r *reader) nodes(h *Host) {
 	h.CPUSets.PossibleNodes, _ = r.list(r.sys(nodeFolder + "/possible"))
 	online, told := r.list(r.sys(nodeFolder + "/online"))
@@ -98,8 +98,8 @@ func (r *reader) settleOffline(h *Host) {
 // /proc/meminfo behind "Node N ". It is not read with procfs, where one node's
 // bad line costs the memory of all of them.
 //
-// Every node has this file, and one without memory says 0: where nothing is
-// told, that is noted, or the node would pass for a memory-less one.
+// Every node has this file, and one without memory says 0: where there is no
+// figure, that is noted, or the node would pass for a memory-less one.
 func (r *reader) nodeMemory(path string) (total, free uint64) {
 	text, ok := r.text(path)
 	if !ok && !r.exists(path) {

@@ -9,8 +9,8 @@ import (
 // has no claim to all CPUs.
 const maxWorkers = 4
 
-// each does a piece of work for every number below n, several at once, each of
-// which gets a reader of its own for it. What is done for one number must not
+// each does a piece of work for every number below n, several at once, each
+// with a reader of its own for it. What is done for one number must not
 // depend on another's. The notes come out in the order of the numbers.
 func (r *reader) each(n int, work func(r *reader, i int)) {
 	workers := max(1, min(maxWorkers, runtime.GOMAXPROCS(0), n/16))

@@ -26,7 +26,7 @@ type pciFunction struct {
 	// that its virtfn links lead to; both as the names say, not checked.
 	children []PCIAddress
 	virtual  []PCIAddress
-	// above is the bridge that it hangs on.
+	// above is the bridge that it is attached to.
 	above *pciFunction
 	// grouped, isVirtual and mediates: there is a link iommu_group or physfn, a
 	// folder mdev_supported_types.

@@ -34,7 +34,7 @@ const noCluster = 0xffff
 // group is a set of CPUs that a level makes.
 type group struct {
 	kernelID int
-	// list is what the CPU that was asked says of who is in it; empty: nothing.
+	// list is what the CPU that was asked says of its members; empty: nothing.
 	list string
 	cpus IDList
 	// members are the same CPUs as indexes into Host.CPUs.

@@ -23,8 +23,8 @@ import (
 
 // docs/adding-a-vmm.md shows what follows, piece by piece; a test compares them.
 
-// Sample is a VMM that gets everything on its command line, and then speaks lines of // text on a
-socket: what is known of it without its program.
+// Sample is a VMM that gets everything on its command line, and then speaks lines of
+// text on a socket: what is known of it without its program.
 type Sample struct{}
 
 // Name is what a specification says.

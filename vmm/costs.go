@@ -31,7 +31,7 @@ func MemoryCostsOf(p Planner) MemoryCosts {
 	return MemoryCosts{Note: "not measured", Base: 64 * mib, VCPU: mib / 2, Disk: mib, Network: mib, Device: mib / 2, Video: 32 * mib, USB: 8 * mib, Display: 16 * mib}
 }
 
-// ProgramNamer is a VMM that can be told by the name of its program.
+// ProgramNamer is a VMM that is known by the name of its program.
 type ProgramNamer interface {
 	// ProgramNames are patterns of path.Match for the file's name, without its folder:
 	// "qemu-system-*".

@@ -8,7 +8,7 @@ import (
 // Defaulter is a VMM with defaults of its own.
 type Defaulter interface {
 	// Defaults are those for guests of this architecture (Go's name for it). They
-	// hang on nothing else, and what they are made of is the caller's.
+	// depend on nothing else, and what they are made of is the caller's.
 	Defaults(arch string) spec.VMMDefaults
 }
 

@@ -108,7 +108,7 @@ type Info struct {
 	Binary  string
 	// LazyRestore: it can map an image's memory read-only.
 	LazyRestore bool
-	// Files are those that the answer was found to hang on beside the program
+	// Files are those that the answer was found to depend on beside the program
 	// itself: what a script in its place starts, libraries, modules. Sorted.
 	Files []string
 	// Passing: something failed that may work in a moment. The answer is not to
@@ -209,7 +209,7 @@ type Status struct {
 	// Detail is the VMM's own word: "paused", "inmigrate".
 	Detail string
 	// IOError: the VMM stopped the guest as a disk could not be read or written. It tries
-	// that again when the guest is let go on. DiskErrors are the disks, as far as known.
+	// that again when the guest continues. DiskErrors are the disks, as far as known.
 	IOError    bool
 	DiskErrors []DiskError
 }

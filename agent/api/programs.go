@@ -179,7 +179,7 @@ func (c *programCredentials) ServerHandshake(raw net.Conn) (net.Conn, credential
 	return &admitted{Conn: conn, expiry: time.AfterFunc(lasts, func() { conn.Close() })}, who, nil
 }
 
-// admit says who has come, of those that are let in.
+// admit returns which of the admitted callers this is.
 func (p *Programs) admit(info credentials.AuthInfo) (visitor, error) {
 	secured, is := info.(credentials.TLSInfo)
 	if !is || len(secured.State.VerifiedChains) == 0 {

@@ -36,8 +36,8 @@ func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.Serv
 	sub := s.VMs.Subscribe(r.GetName(), r.GetTail(), eventBuffer)
 	defer sub.Close()
 	if r.GetFollow() {
-		// The caller is told that the subscription stands: what happens from
-		// now on is sent.
+		// The caller learns that the subscription stands: it gets what
+		// happens from now on.
 		if err := stream.SendHeader(nil); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // maxWatched bounds what WatchVMs sends of one VM, in bytes: its effective specification may
-// be a pod's, and as large as that likes. Whoever watches the VMs of many nodes bounds what it
+// be a pod's, and as large as that likes. Anyone who watches the VMs of many nodes bounds what it
 // takes of one node.
 const maxWatched = 32 << 10
 

@@ -23,7 +23,7 @@ const (
 	SocketName = "vmlet.sock"
 )
 
-// Config is what an agent is told: the content of its configuration file. The
+// Config is the content of an agent's configuration file. The
 // zero Config, completed by Complete, is a good one.
 type Config struct {
 	// StateDir keeps what survives a reboot; default sources.DefaultStateDir.
@@ -71,8 +71,8 @@ type Config struct {
 	Ready func() `yaml:"-"`
 }
 
-// UserRange is a range of user ids, and of group ids of the same numbers, of
-// which each running VM is given one. Agents side by side on a machine should
+// UserRange is a range of user ids, and of group ids of the same numbers.
+// Each running VM gets one of them. Agents side by side on a machine should
 // have ranges of their own.
 //
 // The default, 65536 from 2100000000 (0x7D2B7500), is free by systemd's table

@@ -13,11 +13,11 @@ const (
 	LabelsApply = "apply"
 	// LabelsNFD writes them to a file that Node Feature Discovery reads.
 	LabelsNFD = "nfd"
-	// LabelsOff leaves them to whoever asks (`vmlet labels`).
+	// LabelsOff leaves them to anyone who asks (`vmlet labels`).
 	LabelsOff = "off"
 )
 
-// DefaultNFDFile is in the folder that nfd-worker reads, unless it is told another.
+// DefaultNFDFile is in the folder that nfd-worker reads, unless it is configured otherwise.
 const DefaultNFDFile = "/etc/kubernetes/node-feature-discovery/features.d/vmlet"
 
 // KubernetesConfig is what the agent has to do with an API server.

@@ -3,7 +3,7 @@ package events
 import "sync"
 
 // Followers are those who are woken when any VM's record has changed. They look for
-// themselves at what is new, so that nothing has to be kept for who is slow. The zero value is
+// themselves at what is new, so that nothing has to be kept for slow ones. The zero value is
 // ready for use; it may be used concurrently.
 type Followers struct {
 	mu    sync.Mutex

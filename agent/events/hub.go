@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Hub keeps a bounded history in memory and any number of subscribers, none of
-// which can hold up the publisher or another. It may be used concurrently. An
+// Hub keeps a bounded history in memory and any number of subscribers. None
+// can hold up the publisher or another. It may be used concurrently. An
 // event that was published is not to be changed.
 type Hub struct {
 	mu      sync.Mutex

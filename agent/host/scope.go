@@ -114,7 +114,7 @@ func (s *scopes) properties(c Cgroup, pid int) []systemd.Property {
 		set("Slice", s.slice),
 		set("PIDs", []uint32{uint32(pid)}),
 		// All controllers, so that what the VM uses is counted. It also has systemd
-		// leave a scope alone one process of which the kernel has killed for want
+		// leave a scope alone if the kernel kills one of its processes for want
 		// of memory: the shim tells of its VMM's end (OOMPolicy=).
 		set("Delegate", true),
 		// A scope that has failed goes by itself.

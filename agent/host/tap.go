@@ -110,7 +110,7 @@ func setUpTap(name string, r TapRequest) error {
 }
 
 // RemoveTaps deletes what there still is of the taps that were made for an owner. A tap
-// goes with its last descriptor, unless who has one, a VMM that was taken over, has the
+// goes with its last descriptor, unless its holder, a VMM that was taken over, has the
 // kernel keep it (TUNSETPERSIST, which needs no right).
 func RemoveTaps(owner string) error {
 	links, err := links()

@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// nodeCollector collects what there is of the node and the agent.
+// nodeCollector collects the metrics of the node and the agent.
 type nodeCollector struct {
 	sources  Sources
 	metrics  nodeMetrics

@@ -51,7 +51,7 @@ type VM struct {
 	Panics uint64
 	// Threads is how the hypervisor's threads are called.
 	Threads hypervisor.ThreadNames
-	// Sampler asks its VMM, and is another one after the VMM was started anew; it
+	// Sampler asks its VMM, and is another one after the VMM was started again; it
 	// can be compared. Nil: the VMM can't be asked now.
 	Sampler vmm.Sampler
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// vmCollector collects what there is of each VM.
+// vmCollector collects the metrics of each VM.
 type vmCollector struct {
 	sources  Sources
 	metrics  vmMetrics

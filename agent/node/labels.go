@@ -24,7 +24,7 @@ const LabelsName = "labels.json"
 const maxLabels = 1 << 20
 
 // LabelFile keeps the labels, so that a fact which can't be asked now leaves
-// those that hang on it as they were, across the agent's own end too.
+// those that depend on it as they were, across the agent's own end too.
 type LabelFile struct {
 	path string
 	mu   *sync.Mutex
@@ -41,7 +41,7 @@ func (f LabelFile) Of(doc *capabilitiesv1.Capabilities) (*capabilitiesv1.GetNode
 	return f.After(doc, nil)
 }
 
-// After is Of, on a node that carries labels of which the file may know nothing:
+// After is Of, on a node that carries labels that the file may not know:
 // it may have been lost.
 func (f LabelFile) After(doc *capabilitiesv1.Capabilities, carried map[string]string) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	f.mu.Lock()

@@ -81,7 +81,7 @@ func (n *Node) Watch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// logChanges logs hypervisors and VMMs of which something else is said than before.
+// logChanges logs hypervisors and VMMs whose state has changed.
 func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 	said := map[string]bool{}
 	hypervisor := func(h *capabilitiesv1.HypervisorCapabilities) string {

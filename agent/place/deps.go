@@ -73,7 +73,7 @@ type Plugger interface {
 
 // Guest is what a shim does with its guest, and what its people see of it.
 type Guest interface {
-	// Display attaches to the display by VNC, in the place of who had it; with keep that is
+	// Display attaches to the display by VNC, in the place of its present client; with keep that is
 	// CodeBusy.
 	Display(ctx context.Context, keep bool) (net.Conn, error)
 	// Freeze has the guest's agent freeze its file systems; the shim has them thawed when the

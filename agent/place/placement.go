@@ -74,8 +74,8 @@ type Provisioner interface {
 type Acquired struct {
 	Shim Shim
 	PID  int // of the shim
-	// Files go with the plan, in the order in which Descriptors has numbered them. Who
-	// has them closes them.
+	// Files go with the plan, in the order in which Descriptors has numbered them. Their
+	// holder closes them.
 	Files []*os.File
 	// Undo takes all else back after a launch that failed, and why it did.
 	Undo func(ctx context.Context, why error) error

@@ -70,7 +70,7 @@ type systemProcess struct {
 func (p *systemProcess) PID() int     { return p.id.PID }
 func (p *systemProcess) Close() error { return p.pidfd.Close() }
 
-// Alive asks the pidfd, which can always be told, unlike what is in /proc.
+// Alive asks the pidfd, which always answers, unlike what is in /proc.
 func (p *systemProcess) Alive() bool {
 	fds := []unix.PollFd{{Fd: int32(p.pidfd.Fd()), Events: unix.POLLIN}}
 	_, err := interrupted.RetryInt(func() (int, error) { return unix.Poll(fds, 0) })

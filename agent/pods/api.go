@@ -24,7 +24,7 @@ type Pods struct {
 	synced func() bool
 }
 
-// New returns the pods of a node, none of which is known before Run.
+// New returns the pods of a node. None is known before Run.
 func New() *Pods {
 	return &Pods{byUID: make(map[types.UID]*corev1.Pod), changed: make(chan struct{})}
 }
@@ -191,7 +191,7 @@ func (p *Pods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 }
 
 // Attachment waits until the API server has a pod on this node that attaches a volume to another one of its
-// namespace, of which a container has been started, and that is not one of those that were refused. It has what slim
+// namespace, that has a started container, and that is not one of those that were refused. It has what slim
 // keeps, and is not to be changed.
 func (p *Pods) Attachment(ctx context.Context, namespace string, to types.UID, refused map[types.UID]bool) (*corev1.Pod, error) {
 	for {

@@ -48,7 +48,7 @@ func GrantDevice(root *os.File, path string, uid uint32) error {
 // GrantVolume lets a user open a volume with volumeMode Block in a container, as
 // GrantDevice does. path is the devicePath that the pod's specification gives the volume.
 //
-// Which device it must be is not checked: whoever made the file, its container reads and
+// Which device it must be is not checked: no matter who made the file, its container reads and
 // writes no device but those that the container's device cgroup lists.
 func GrantVolume(root *os.File, path string, uid uint32) error {
 	node, err := openNode(root, path)

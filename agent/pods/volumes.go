@@ -139,7 +139,7 @@ func unescape(s string) string {
 
 // Each runs serve for each volume for as long as it is there, until ctx ends.
 // It returns when all have returned. One that takes long to return holds up none
-// of the others. first is told those that were there at first, before any is served.
+// of the others. first gets those that were there at first, before any is served.
 func Each(ctx context.Context, kubeletDir string, log *slog.Logger, first func([]Volume), serve func(context.Context, Volume)) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()

@@ -276,7 +276,7 @@ func (h *placement) kept(w shim.Welcome) (*place.Lease, error) {
 }
 
 const (
-	// maxKeepValues bounds the values in what a shim keeps, each of which may take more
+	// maxKeepValues bounds the values in what a shim keeps: each may take more
 	// memory than text. A text may have as many commas.
 	maxKeepValues = 32 << 10
 	// maxParts bounds the lists of a manifest that is kept.

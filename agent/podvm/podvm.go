@@ -30,7 +30,7 @@ import (
 )
 
 // errNotYet is wrapped by what keeps a pod's VM from being started for a while:
-// the kubelet restarts, the API server has not said yet whose pod it is, whoever makes
+// the kubelet restarts, the API server has not said yet whose pod it is, who makes
 // networks is busy or has just ended.
 var errNotYet = errors.New("not yet")
 
@@ -179,7 +179,7 @@ func (p *Runner) serve(ctx context.Context, v pods.Volume) {
 // attend is one run of a pod's container, from its announcement to its end.
 func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer, log *throttledLog) {
 	if conn.Welcome().Launching {
-		// For an agent that is gone, and about to be undone: it is to say hello anew.
+		// For an agent that is gone, and about to be undone: it is to say hello again.
 		idle(ctx, conn, firstRetry)
 		conn.Close()
 		return

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// promises are the pods of which the agent has said that their VM runs no more, and those whose
+// promises are the pods whose VMs have ended, as the agent has promised, and those whose
 // VM it is launching: no pod is both. The zero value is ready for use, and keeps nothing.
 //
 // What was promised is kept in a file: a kubelet may start the container of a pod again that
@@ -28,8 +28,8 @@ type promises struct {
 	path string // of the file; empty: there is none
 
 	mu sync.Mutex
-	// ended are those that were promised, the oldest first, and tentative those of which that is
-	// not said yet.
+	// ended are those that were promised, the oldest first, and tentative those not yet
+	// promised.
 	ended     []types.UID
 	tentative map[types.UID]bool
 	launching map[types.UID]int
@@ -100,14 +100,14 @@ func (p *promises) promise(pod types.UID) bool {
 	return true
 }
 
-// forget takes a promise back that was not kept: nobody was told of it.
+// forget takes a promise back that was not kept: nobody has heard of it.
 func (p *promises) forget(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.tentative, pod)
 }
 
-// keep makes a promise hold for this agent and those that come after it; then others may be told.
+// keep makes a promise hold for this agent and those that come after it; then others may learn it.
 func (p *promises) keep(pod types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

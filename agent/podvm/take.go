@@ -280,7 +280,7 @@ func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*
 }
 
 // replace drops an earlier VM of a pod's name. One that may run stays, and this one waits, unless it
-// is the same run, of which the connection was lost: nobody would tell of the end of what is not
+// is the same run after a lost connection: nobody would tell of the end of what is not
 // listed, and the API server may have forgotten its pod long before.
 func (p *Runner) replace(h *placement, m *vm.VM) error {
 	former, is := m.Placement().(*placement)

@@ -43,7 +43,7 @@ func (t *Threads) vcpus(roots sysfs.Roots, s Subject, now time.Time) []housekeep
 	k, there := t.known[key]
 	t.mu.Unlock()
 	if !there || now.Sub(k.looked) >= threadsAge {
-		// The kernel's timer threads are of no interest, and looking for them is dear.
+		// The kernel's timer threads are of no interest, and looking for them is expensive.
 		found, err := housekeeping.Find(roots, s.PID, hypervisor.ThreadNames{VCPU: s.Threads.VCPU})
 		if err != nil {
 			return nil

@@ -52,8 +52,8 @@ type VCPU struct {
 	// Run is how long it ran, Delay how long it could have and another did.
 	Run   time.Duration
 	Delay *time.Duration
-	// Wait is as the scheduler's debugging has it (wait_sum); only kernels that are
-	// told to (kernel.sched_schedstats) count it.
+	// Wait is as the scheduler's debugging has it (wait_sum); kernels count it
+	// only with kernel.sched_schedstats.
 	Wait *time.Duration
 }
 

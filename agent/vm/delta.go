@@ -118,7 +118,7 @@ func (d delta) apply(own, complete *specv1.VirtualMachineSpec) {
 }
 
 // replay makes up for devices that have come or gone when the connection to the shim was
-// lost, or the agent: the shim has what it was told of each. A pod's shim was told of
+// lost, or the agent: the shim keeps what it heard of each. A pod's shim heard of
 // none, and what it says of them is not believed.
 func (m *VM) replay(vm *nodev1.VirtualMachine, notes []json.RawMessage) {
 	if m.place.Refuses(lifecycle.Attach) == nil {

@@ -48,7 +48,7 @@ func does(d place.UsedDisk) string {
 	return "reads"
 }
 
-// oneShares is what to do, too, of two disks of which one alone is shareable.
+// oneShares is what to do, too, of two disks when only one is shareable.
 func oneShares(d, other place.UsedDisk) string {
 	if d.Shareable == other.Shareable {
 		return ""

@@ -14,7 +14,7 @@ import (
 )
 
 // hostFacts checks what a complete specification wants of the machine: devices that
-// can be handed over, and nodes for memory. It is read anew, as drivers are bound
+// can be handed over, and nodes for memory. It is read again, as drivers are bound
 // and let go of at any time.
 func (a *Manager) hostFacts(m *VM, c *choice) error {
 	if len(c.Spec.GetHostDevices()) == 0 && !bindsMemory(c.Spec) {

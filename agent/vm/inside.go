@@ -44,7 +44,7 @@ func checkDisplay(m *VM) error {
 	return nil
 }
 
-// Display connects to a VM's display by VNC. Who has it is cut off; with keep the error is
+// Display connects to a VM's display by VNC. Its present client is cut off; with keep the error is
 // ALREADY_EXISTS then.
 func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
 	m, l, err := a.reach(ctx, name, lifecycle.Display)

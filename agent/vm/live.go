@@ -53,7 +53,7 @@ func (l *live) checkWhole(vm string) error {
 	return fault.Errorf(codes.DataLoss, "vm %s is paused: the image backing its memory is damaged (%s): kill it, and restore a whole image or boot it afresh (vmlet start --cold; vmlet resume --allow-damaged lets it go on with wrong memory, and it can then be stopped)", vm, why)
 }
 
-// connected returns the monitor. The watch connects it anew when it is lost.
+// connected returns the monitor. The watch connects it again when it is lost.
 func (l *live) connected() (vmm.Monitor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // It is not killed: its guest may be well, and only a person can tell. Nothing that it
 // has of the host is touched.
 
-// unseen stands for a shim of which it isn't known whether it runs, as when there was no
-// descriptor left to look at it with. Whoever kills it has it looked for again.
+// unseen stands for a shim that may or may not run, as when there was no
+// descriptor left to look at it with. Anyone who kills it has it looked for again.
 type unseen struct {
 	look func() (place.ShimProcess, error)
 }
@@ -115,7 +115,7 @@ func (a *Manager) awaitLost(m *VM, process place.ShimProcess) {
 	err := a.endLost(a.ctx, m, process, func() (note func(), err error) {
 		l, err := place.ReadLease(m.place.RunDir())
 		if err != nil {
-			l = new(place.Lease) // how it ended can't be told
+			l = new(place.Lease) // how it ended is unknown
 		}
 		exit := a.exitOf(m, l.RunID)
 		return func() { a.noteEnd(m, exit) }, nil

@@ -196,7 +196,7 @@ func (a *Manager) Go(f func()) { a.watches.Go(f) }
 func (a *Manager) Wait() { a.watches.Wait() }
 
 // Subscribe hands on the events of the VM of a name, or of all if that is empty, from the
-// last tail on. Up to buffer of them wait for who is slow.
+// last tail on. Up to buffer of them wait for slow subscribers.
 func (a *Manager) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
 	return a.hub.Subscribe(name, int(min(tail, history)), buffer)
 }

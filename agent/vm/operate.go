@@ -40,7 +40,7 @@ func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operati
 			return nil, answer
 		}
 		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
-		if ctx.Err() == nil { // else it is the caller who had enough
+		if ctx.Err() == nil { // else the caller has given up
 			err = &fault.Error{Code: codes.Unavailable, Err: err}
 		}
 		return nil, err
@@ -110,7 +110,7 @@ func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*
 		if err := m.become(lifecycle.Running, ""); err != nil {
 			return err
 		}
-		a.SetGuestTime(m) // it has stood still, since before its save perhaps
+		a.SetGuestTime(m) // it has been paused, since before its save perhaps
 		return nil
 	})
 }
@@ -273,7 +273,7 @@ func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine
 		return m.Snapshot(), err
 	}
 	// A start or a restore under way takes itself back; all else is ended
-	// under the feet of whoever is at it.
+	// under the feet of anyone who is at it.
 	m.mu.Lock()
 	interrupt, l, lost := m.interrupt, m.live, m.lost
 	m.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	// complaintEvery is how often the log has a line about one VMM's events.
 	complaintEvery = 10 * time.Second
 	// silenceFirst and silenceLast are how long a monitor that could not be connected is
-	// left alone, at first and in the end: its VMM may stand still for a while, as when its
+	// left alone, at first and in the end: its VMM may be paused for a while, as when its
 	// disk does.
 	silenceFirst = time.Second
 	silenceLast  = 30 * time.Second
@@ -39,12 +39,12 @@ const (
 	DialBurst    = 5
 )
 
-// pace is how fast a watcher takes what it is told. It is for one goroutine.
+// pace is how fast a watcher takes what it receives. It is for one goroutine.
 type pace struct {
 	events *rate.Limiter
 	// connects is how often a monitor that was lost is connected again.
 	connects *rate.Limiter
-	// complaints is how often the log is told of too many, or too large events.
+	// complaints is how often the log gets a line about too many, or too large events.
 	complaints *rate.Limiter
 }
 
@@ -101,7 +101,7 @@ func (w *watcher) resync() {
 	w.m.log.Warn("what the VMM says of its state was outdated each time that it was asked")
 }
 
-// panicked notes a panic, of which a guest may report one several times.
+// panicked notes a panic. A guest may report one several times.
 func (w *watcher) panicked() {
 	if !w.m.Snapshot().GetStatus().GetGuest().GetPanicked() {
 		w.m.panics.Add(1)
@@ -127,7 +127,7 @@ func (w *watcher) unremark() {
 	w.failures, w.remarked = 0, ""
 }
 
-// say changes the message of a VM that runs or stands still.
+// say changes the message of a VM that runs or is paused.
 func (w *watcher) say(message string) {
 	w.m.moved(lifecycle.Running, lifecycle.Running, message)
 	w.m.moved(lifecycle.Paused, lifecycle.Paused, message)

@@ -27,7 +27,7 @@ func damagedPause() pause {
 	return pause{reason: nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED}
 }
 
-// pauseOf is why a VMM says that its guest stands still.
+// pauseOf is why a VMM says that its guest is paused.
 func pauseOf(status vmm.Status, s *specv1.VirtualMachineSpec) pause {
 	switch {
 	case status.Running:

@@ -26,7 +26,7 @@ const (
 	// detachPatience is how long a guest may take to let a device go: PCI Express's
 	// attention button alone has five seconds.
 	detachPatience = 30 * time.Second
-	// detachPaused is for a guest that stands still, and can't.
+	// detachPaused is for a guest that is paused, and can't.
 	detachPaused = time.Second
 )
 
@@ -78,7 +78,7 @@ func (p *plugging) begin() error {
 }
 
 // completed is the specification that a VM which doesn't run would have, as far as it
-// can be told: what it runs on is chosen at its start.
+// is known: what it runs on is chosen at its start.
 func (a *Manager) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
 	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
 	if v, err := a.node.VMM(vm.GetSpec().GetVmm()); err == nil {

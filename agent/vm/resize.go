@@ -21,7 +21,7 @@ const (
 	// vcpuPatience is how long a guest may take to let vCPUs go.
 	vcpuPatience = 30 * time.Second
 	// balloonPatience is how long a guest is given to follow its balloon before the
-	// caller is told how far it has come, and balloonPace how often it is looked at.
+	// caller learns how far it has come, and balloonPace how often it is looked at.
 	balloonPatience = 3 * time.Second
 	balloonPace     = 50 * time.Millisecond
 )
@@ -209,7 +209,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	faultpoint.Reach("agent.resize.plugged")
 	if err == nil {
 		return z.keep(func(own, complete *specv1.VirtualMachineSpec) {
-			// What there was room for at the start is a part of the machine.
+			// The room at the start is a part of the machine.
 			most := uint32(spec.VCPULimit(complete.GetCpu()))
 			for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 				s.Cpu = orNew(s.Cpu)

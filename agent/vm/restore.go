@@ -170,7 +170,7 @@ func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progres
 	return m.Snapshot(), nil
 }
 
-// UnfitError says that an image can't be restored with what there is at its VM's place: another
+// UnfitError says that an image can't be restored at its VM's place: another
 // VMM, hypervisor or CPU is needed.
 type UnfitError struct{ Err error }
 
@@ -245,7 +245,7 @@ func (a *Manager) forget(m *VM) error {
 // after a restore.
 const guestTimePatience = 30 * time.Second
 
-// SetGuestTime puts the clock right of a guest that has stood still, in the background: many
+// SetGuestTime puts the clock right of a guest that has been paused, in the background: many
 // guests have no agent, and none is to wait for that.
 func (a *Manager) SetGuestTime(m *VM) {
 	l := m.running()

@@ -43,7 +43,7 @@ type VM struct {
 	persisting sync.Mutex
 
 	mu sync.Mutex
-	// record is replaced, never changed: whoever has one may keep it.
+	// record is replaced, never changed: its holders may keep it.
 	record *nodev1.VirtualMachine
 	// broken says why the record could not be read; then record is a stand-in.
 	broken error
@@ -147,7 +147,7 @@ func (m *VM) pids(shim, vmm int) (int64, int64) {
 	return int64(shim), int64(vmm)
 }
 
-// leave has every operation find that the VM is no more.
+// leave has every operation find that the VM no longer exists.
 func (m *VM) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 
 // watch follows a running VM until it has ended or the agent ends.
 func (a *Manager) watch(m *VM, l *live) {
-	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one was told
+	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one has heard of it
 		l.setDamaged(why)
 		m.moved(lifecycle.Paused, lifecycle.Paused, why, damagedPause().note)
 	}
@@ -38,7 +38,7 @@ func (a *Manager) watch(m *VM, l *live) {
 		monitor, _ := l.connected()
 		w := &watcher{manager: a, m: m, l: l, pace: newPace(), talk: guestTalk{wait: guestFirst}}
 		w.listen(monitor)
-		w.credentials(l.shim.Welcome().Credentials) // an agent before this one was told
+		w.credentials(l.shim.Welcome().Credentials) // an agent before this one has heard of it
 		w.askGuest()                                // its agent may have connected before
 		w.planRetry()
 		if monitor == nil && l.vmm != nil {
@@ -216,7 +216,7 @@ func (w *watcher) lostMonitor() {
 	}
 }
 
-// reconnect connects a monitor that was lost anew, and later again if that fails. If the
+// reconnect connects a lost monitor again, and tries later if that fails. If the
 // VMM has ended its socket is gone, so that this fails at once, and the shim is about to
 // say so.
 func (w *watcher) reconnect() {

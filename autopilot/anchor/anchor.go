@@ -58,7 +58,7 @@ type Anchor struct {
 	warnings []error
 }
 
-// Choose makes the anchor of the objects that there are, each of which may be nil: HyperConverged
+// Choose makes the anchor of the given objects. Each may be nil: HyperConverged
 // before KubeVirt before ConfigMap. It returns nil if there is none.
 func Choose(hyperConverged, kubeVirt, configMap *unstructured.Unstructured, namespace string) *Anchor {
 	a := &Anchor{Annotations: make(map[string]string)}
@@ -197,7 +197,7 @@ func (s Scope) Unknown(known func(string) bool) (names []string) {
 // maxNames bounds a list in an annotation.
 const maxNames = 1000
 
-// list splits at commas. Blanks and empty parts are dropped, and what is there twice; it is sorted.
+// list splits at commas. Blanks and empty parts are dropped, and what is listed twice; it is sorted.
 func list(value string) []string {
 	parts := make(map[string]bool)
 	for part := range strings.SplitSeq(value, ",") {

@@ -127,7 +127,7 @@ func (a *Asset) read(files fs.FS) error {
 }
 
 // rights are kinds that grant rights: an asset of one would have the autopilot grant what it has
-// not, and a patch on one would lend the autopilot's rights to whoever writes an annotation.
+// not, and a patch on one would lend the autopilot's rights to anyone who writes an annotation.
 func rights(kind schema.GroupVersionKind) bool { return kind.Group == "rbac.authorization.k8s.io" }
 
 // identify finds the object's kind, and the texts of its name and namespace.

@@ -1,4 +1,4 @@
-// Package debug serves what the autopilot would do, on the loopback: it asks the cluster anew for
+// Package debug serves what the autopilot would do, on the loopback: it asks the cluster again for
 // each page, so that replicas that don't lead have it, too. Start reading at Pages.
 package debug
 

@@ -68,7 +68,7 @@ type Facts struct {
 	// Anchor is nil if there is no platform object.
 	Anchor *anchor.Anchor
 	Kinds  Kinds
-	// Namespaces are those that there are and that are not being deleted; nil: all count as there.
+	// Namespaces are the existing ones that are not being deleted; nil: all count as there.
 	Namespaces map[string]bool
 	// Hardware has every detector, and whether any node has it.
 	Hardware map[string]bool

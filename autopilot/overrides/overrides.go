@@ -39,7 +39,7 @@ const (
 	maxPointers   = 256
 )
 
-// unpatched are kinds on which a patch is refused: with one, whoever may write an annotation would
+// unpatched are kinds on which a patch is refused: with one, anyone who may write an annotation would
 // grant rights with those of the autopilot.
 func unpatched() []string {
 	return []string{
@@ -217,8 +217,8 @@ func mask(value, set, live any, keys []string, whole bool) error {
 	return nil
 }
 
-// replaced reports whether a map has one owner for all of it. A map of which others have fields has none, though
-// who has none of them has it like this.
+// replaced reports whether a map has one owner for all of it. A map with fields of several owners has none, though it looks
+// the same to an owner without fields in it.
 func replaced(set, live any) bool {
 	leaf, owned := set.(map[string]any)
 	there, _ := live.(map[string]any)

@@ -170,7 +170,7 @@ func (p *Pace) Paused(key string, written bool) bool {
 	return true
 }
 
-// Noted takes note that the pause has been written down, and that Paused will not be told of the
+// Noted takes note that the pause has been written down, and that Paused will not hear of the
 // time before. If it is on the object itself, one who replaces that takes the note away, too: for a
 // while nobody is taken to have resumed.
 func (p *Pace) Noted(key string, onObject bool) {

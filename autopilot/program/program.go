@@ -146,7 +146,7 @@ func (o Options) serve(ctx context.Context, api dynamic.Interface) (wait func(),
 	return serving.Wait, nil
 }
 
-// metrics answers with them whoever may have them.
+// metrics answers with them anyone who may have them.
 func (o Options) metrics() (http.Handler, error) {
 	all := promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
 	if o.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {

@@ -77,7 +77,7 @@ func Generate(c *catalog.Catalog, namespace string) ([]byte, error) {
 	return write(namespace, cluster, own)
 }
 
-// fixed are the rights that hang on no asset, in the cluster and in the autopilot's namespace.
+// fixed are the rights that depend on no asset, in the cluster and in the autopilot's namespace.
 func fixed() (cluster, own rights) {
 	cluster, own = make(rights), make(rights)
 	cluster.add(facts.CRDs().GroupResource(), follow) // which kinds there are
@@ -95,7 +95,7 @@ func fixed() (cluster, own rights) {
 	return cluster, own
 }
 
-// contexts are facts of clusters that differ in what an object's name may hang on.
+// contexts are facts of clusters that differ in what an object's name may depend on.
 func contexts(namespace string) (all []facts.Facts) {
 	object := func(version, kind, namespace, name string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: make(map[string]any)}

@@ -22,7 +22,7 @@ import (
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
-// Configuration is what nodes are told. The zero Configuration says nothing. Its keys are those of
+// Configuration is what the controller tells nodes. The zero Configuration says nothing. Its keys are those of
 // the agent's own file.
 type Configuration struct {
 	// ObsoleteCPUModels are not offered; false takes one away that is obsolete by itself.

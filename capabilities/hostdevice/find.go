@@ -36,7 +36,7 @@ type Obstacle struct {
 }
 
 // Find returns the permitted resources, sorted by name, with the devices that
-// this machine has. A resource of which there is nothing has empty lists.
+// this machine has. A resource without devices has empty lists.
 func (p Permitted) Find(host *sysfs.Host) []Resource {
 	f := finder{host: host, groups: groups(host), byName: make(map[string]*Resource)}
 	for _, d := range p.PCI {

@@ -9,7 +9,7 @@ import (
 type family struct {
 	// key is the label's; where it ends in "/" or "-" a name follows.
 	key string
-	// set: the names are a set, of which a part may be known. Other families
+	// set: the names are a set, and a part of it may be known. Other families
 	// are known as a whole or not at all.
 	set bool
 	// labels adds what the document has; names and values as they come.

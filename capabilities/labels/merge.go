@@ -19,7 +19,7 @@ type Kept struct {
 }
 
 // Merge returns what a node carries that carried previous (its other labels may
-// be among them) and of which now is known. Where a fact could not be asked the
+// be among them), given what is known now. Where a fact could not be asked the
 // labels that follow from it are as they were; all others are as now, and those
 // that are nobody's of vmlet's are left out. kept is sorted by key.
 func Merge(previous map[string]string, now Set) (merged map[string]string, kept []Kept) {

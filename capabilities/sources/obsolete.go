@@ -6,7 +6,7 @@ import (
 )
 
 // obsoleteByItself are the CPU models that KubeVirt's node labeller takes for
-// obsolete unless it is told otherwise: what no guest should be run on today.
+// obsolete unless configured otherwise: what no guest should be run on today.
 func obsoleteByItself() []string {
 	return []string{
 		"486", "pentium", "pentium2", "pentium3", "pentiumpro", "coreduo", "core2duo", "n270", "Conroe",

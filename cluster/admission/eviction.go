@@ -18,7 +18,7 @@ import (
 )
 
 // evictions decides on evictions of pods. Where it can't find out what a VM's strategy is, the
-// eviction passes: a drain must not hang on vmlet.
+// eviction passes: a drain must not depend on vmlet.
 type evictions struct {
 	client client.Client
 	config Configurations
@@ -106,7 +106,7 @@ func refusal(s kubevirtv1.EvictionStrategy) string {
 	return ""
 }
 
-// noteNode writes the node that is to be left into the instance's status: whoever moves VMs
+// noteNode writes the node that is to be left into the instance's status: anyone who moves VMs
 // with the strategy External waits for it.
 func (e *evictions) noteNode(ctx context.Context, instance *kubevirtv1.VirtualMachineInstance, node string) error {
 	if instance.Status.EvacuationNodeName == node {

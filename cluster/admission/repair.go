@@ -28,7 +28,7 @@ func (u undecodable) Handle(ctx context.Context, request admission.Request) admi
 }
 
 // repairs are a patch for what a VirtualMachine's definition would refuse and KubeVirt, whose webhook writes
-// the spec anew as it is decoded, accepts: fractions as quantities (cpu: 0.5), and a template without a
+// the spec again as it is decoded, accepts: fractions as quantities (cpu: 0.5), and a template without a
 // domain or its devices.
 func repairs(raw []byte, vm *kubevirtv1.VirtualMachine) ([]jsonpatch.Operation, error) {
 	all, err := missing(raw)

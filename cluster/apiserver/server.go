@@ -25,7 +25,7 @@ const (
 	// maxHeader is in bytes; a user's groups are in those that the API server passes on. In
 	// memory a header may take ten times that.
 	maxHeader = 64 << 10
-	// maxStrangers are the connections at a port of those who have not shown who they are.
+	// maxStrangers are the connections at a port of clients that have not authenticated.
 	maxStrangers = 128
 )
 

@@ -91,7 +91,7 @@ func (p Programs) judge(request *certificatesv1.CertificateSigningRequest) verdi
 	return verdict{action: yes, reason: "the certificate of " + granted.program, grant: granted, key: key}
 }
 
-// grantTo is what whoever has made a request may have. The API server, and not the
+// grantTo is what the author of a request may have. The API server, and not the
 // requester, writes username and extra.
 func (p Programs) grantTo(spec *certificatesv1.CertificateSigningRequestSpec) (grant, error) {
 	account := func(name string) string { return "system:serviceaccount:" + p.Namespace + ":" + name }

@@ -28,7 +28,7 @@ const (
 	maxAuthorities = 4
 	// attempts are made while another controller writes the Secret, too.
 	attempts = 5
-	// keySuffix ends the Secret's keys, each of which has one CA.
+	// keySuffix ends the Secret's keys. Each key has one CA.
 	keySuffix = ".pem"
 )
 
@@ -55,7 +55,7 @@ func (a *Authority) Bundle(ctx context.Context) ([]byte, error) {
 }
 
 // Serve returns a new key and a certificate for it, in PEM, by which a server of that DNS name is known to
-// whoever trusts Bundle. It is no client's. Ask again when two thirds of its life have passed.
+// who trusts Bundle. It is no client's. Ask again when two thirds of its life have passed.
 func (a *Authority) Serve(ctx context.Context, name string) (certificate, key []byte, err error) {
 	all, err := a.current(ctx)
 	if err != nil {

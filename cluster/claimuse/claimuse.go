@@ -77,7 +77,7 @@ func OfPod(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) (uses []Use) {
 	return uses
 }
 
-// Ended says whether a pod uses its claims no more. The finalizer of a VM's is taken from it then. Whoever makes pods can
+// Ended says whether a pod uses its claims no more. The finalizer of a VM's is taken from it then. Anyone who makes pods can
 // give his own a VM's label, and is not believed for that.
 func Ended(p *corev1.Pod) bool {
 	switch {

@@ -308,7 +308,7 @@ func (w *Watch) see(p *corev1.Pod, bookmark bool) (used []types.NamespacedName) 
 	return used
 }
 
-// tell writes down what VMs were told of, and then tells them.
+// tell records the uses that VMs will hear of, and then tells them.
 func (w *Watch) tell(ctx context.Context, vms []types.NamespacedName) {
 	if len(vms) == 0 {
 		return

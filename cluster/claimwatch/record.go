@@ -62,7 +62,7 @@ const (
 	// share is the part of the room that others leave which a namespace may take, as a divisor: 20
 	// namespaces that take all that they may leave room for another's claim.
 	share = 4
-	// growth is more than what is added to a use of which something becomes known: the name of a pod, or
+	// growth is more than what is added to a use when more becomes known of it: the name of a pod, or
 	// two times.
 	growth = 400
 )
@@ -149,7 +149,7 @@ func (r *record) lose(now time.Time) (vms []types.NamespacedName) {
 }
 
 // usedBy: a pod uses the claim, and is not the VM's own: neither that of the instance which is saved
-// nor one that goes on from its image, of which only one ever does.
+// nor the one that goes on from its image: only one ever does.
 func (u *Use) usedBy(p *corev1.Pod) bool {
 	return p.Namespace == u.Namespace && p.Spec.NodeName != "" && names(p, u.Claim) && !podend.Pod(p) && !u.own(p)
 }

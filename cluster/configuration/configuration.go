@@ -73,7 +73,7 @@ type Configuration struct {
 type Hibernation struct {
 	// Mode is Save or SuspendToDisk; empty: each VM has to say.
 	Mode string
-	// WarningTimeoutSeconds after which a hibernation that has not ended is told of; 0: each VM has
+	// WarningTimeoutSeconds after which an event reports a hibernation that has not ended; 0: each VM has
 	// to say.
 	WarningTimeoutSeconds int32
 	// StorageClassName of claims that are made; nil: the cluster's default.

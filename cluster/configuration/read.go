@@ -16,7 +16,7 @@ import (
 )
 
 // From reads a KubeVirt object; nil is a cluster without one. What it sets that has no effect
-// is returned beside the configuration: a setting that can't be honoured is told, and stops
+// is returned beside the configuration: a setting that can't be honoured is reported, and stops
 // nobody's VM.
 func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	c := Default()

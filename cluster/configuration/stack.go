@@ -59,7 +59,7 @@ func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ign
 	c.Stack.Webhooks = webhooks(p.PluginWebhooks, field+".pluginWebhooks", faults)
 }
 
-// components reads what nodes are told, too, and which hypervisor and VMM VMs get that name none.
+// components reads what the controller also tells nodes, and which hypervisor and VMM VMs get that name none.
 func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *[]Ignored) {
 	own := profile.Profile{Name: p.Name, Components: profile.Components{
 		HypervisorDevice: p.VirtualizationComponents.HypervisorDevice, VCPURegex: p.VirtualizationComponents.VCPURegex,

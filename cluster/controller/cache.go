@@ -62,7 +62,7 @@ func cacheOptions(namespace, configuration string) cache.Options {
 
 // clientOptions have the client read objects without types from the cache, too: DataVolumes, which
 // are followed. What is read of other such kinds is read live, and so are instancetypes and preferences:
-// a VM reads them once, and whoever makes them may make large ones.
+// a VM reads them once, and anyone who makes them may make large ones.
 func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{Unstructured: true, DisableFor: machine.Uncached()}}
 }

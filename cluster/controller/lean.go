@@ -29,7 +29,7 @@ const (
 	maxConditions = 16
 )
 
-// leanPod leaves of a pod what controllers read. Whoever may make pods may make large ones. What is
+// leanPod leaves of a pod what controllers read. Anyone who may make pods may make large ones. What is
 // written of such an object is a patch, never the whole.
 func leanPod(o any) (any, error) {
 	p, is := o.(*corev1.Pod)
@@ -108,7 +108,7 @@ func leanClaim(o any) (any, error) {
 	return c, nil
 }
 
-// leanOthers leaves of a DataVolume what controllers read, of an instancetype or a preference, of which metadata
+// leanOthers leaves of a DataVolume what controllers read, of an instancetype or a preference, whose metadata
 // alone is cached, its name, and of all else all but who owns which field.
 func leanOthers(o any) (any, error) {
 	switch of := o.(type) {

@@ -98,7 +98,7 @@ func (in Input) disk(d *kubevirtv1.Disk) *specv1.Disk {
 		target := cmp.Or(d.Disk, new(kubevirtv1.DiskTarget))
 		out.Bus, out.ReadOnly = string(cmp.Or(target.Bus, DiskBus(in.Instance, Architecture(in)))), target.ReadOnly
 	}
-	// KubeVirt takes longer ones, of which QEMU's disks show as much.
+	// KubeVirt takes longer ones, and QEMU's disks show as much of them.
 	out.Serial = out.Serial[:min(len(out.Serial), spec.SerialRoom(out.Bus))]
 	return out
 }
@@ -196,8 +196,8 @@ func (in Input) claim(v *kubevirtv1.Volume, readOnly bool) image {
 	return out
 }
 
-// ClaimSize is the size of the disk on a claim, in bytes: the smaller of what was requested
-// and what there is, as a claim that is being expanded has a request above its capacity, and
+// ClaimSize is the size of the disk on a claim, in bytes: the smaller of request and
+// capacity, as a claim that is being expanded has a request above its capacity, and
 // one that shares a file system with others a capacity above its request. A volume whose file
 // system is all that still has to grow will have what was requested: the kubelet sees to that
 // before the pod starts. 0: nobody says.

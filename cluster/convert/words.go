@@ -25,7 +25,7 @@ var (
 	// nodeName is how a node names the VM of a pod, and otherName one that the sentence calls another's.
 	nodeName  = regexp.MustCompile(`\bvm [a-z0-9-]+/virt-launcher-[a-z0-9-]+(: )?`)
 	otherName = regexp.MustCompile(`(with disk "[^"]*" of )vm [a-z0-9-]+/virt-launcher-([a-z0-9-]+)-[0-9a-f]{10}\b`)
-	// nodeAdvice is for whoever works on the node: a command, or a flag of vmlet's, in parentheses.
+	// nodeAdvice is for anyone who works on the node: a command, or a flag of vmlet's, in parentheses.
 	nodeAdvice = regexp.MustCompile(` \((?:(?:vmlet|fuser|lsblk|ss) [^()]*|[^()]*--[a-z][^()]*)\)`)
 	// podPath is a file or a device that an instance's pod has for it.
 	podPath = regexp.MustCompile(`(?:/var/run/vmlet|` + contract.DevicesFolder + `)(?:/[\w.@~-]*[\w@~-])*`)

@@ -9,7 +9,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
 
-// images are pulled anew where their tag may be another image tomorrow.
+// images are pulled again where their tag may be another image tomorrow.
 func images(s *kubevirtv1.VirtualMachineInstanceSpec) {
 	for i := range s.Volumes {
 		if disk := s.Volumes[i].ContainerDisk; disk != nil {

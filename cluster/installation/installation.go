@@ -173,7 +173,7 @@ func (i *Installation) other(ctx context.Context) (string, error) {
 }
 
 // Leave deletes the webhook configurations and the APIServices if vmlet is being uninstalled. It is for a program's
-// end: whoever deletes the Deployment ends its pods at once, maybe before they have seen that.
+// end: anyone who deletes the Deployment ends its pods at once, maybe before they have seen that.
 func (i *Installation) Leave(ctx context.Context) error {
 	namespace, err := i.installed(ctx, i.Live)
 	if err != nil || namespace != nil {

@@ -217,7 +217,7 @@ func fresh(text []byte, now time.Time) bool {
 
 // applyOwn has the API server make an object what it should be; fields that others own stay.
 func (i *Installation) applyOwn(ctx context.Context, o client.Object) error {
-	//lint:ignore SA1019 typed objects, of which there are two, have no apply configuration here
+	//lint:ignore SA1019 typed objects (there are two) have no apply configuration here
 	err := i.Client.Patch(ctx, o, client.Apply, client.ForceOwnership, client.FieldOwner(i.Names.Controller))
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", o.GetName(), err)

@@ -149,7 +149,7 @@ func (o *observed) startable(phase kubevirtv1.Phase) bool {
 	return o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.stopStrategy() == kubevirtv1.HibernateSave && o.volumeReady()
 }
 
-// goesOn: the agent says that the guest runs, stands still as somebody wants it, or shuts down.
+// goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
 func (o *observed) goesOn() bool {
 	if o.pod == nil || !o.pod.word.Heard {

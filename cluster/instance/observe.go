@@ -29,7 +29,7 @@ const (
 	maxEvents = 100
 )
 
-// observe reads what there is of a name: the instance and its pods, and what is known of
+// observe reads the objects of a name: the instance and its pods, and what is known of
 // their nodes. nil: there is nothing.
 //
 // The cache may be behind. What it has is only ever older than what is there, and steps that
@@ -111,7 +111,7 @@ func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*fault, error
 	return eventFault(events.Items, p.Namespace), nil
 }
 
-// observeSave reads what there is of a VM's save: the call, the pods that attach volumes, and of
+// observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of
 // one that was saved what its pod and node were like.
 func (r *Reconciler) observeSave(ctx context.Context, o *observed) error {
 	if o.instance == nil || o.pod == nil {
@@ -294,7 +294,7 @@ func machineOf(o *corev1.Node) *kubevirtv1.NodeMachine {
 	return &kubevirtv1.NodeMachine{NodeUID: o.UID, Identity: identity}
 }
 
-// replaces: a Node is another machine than it was. Whoever has deleted the Node meanwhile has said that nothing runs there
+// replaces: a Node is another machine than it was. By deleting the Node the administrator has said that nothing runs there
 // any more, and the one that is there now is as good as any.
 func replaces(now, before *kubevirtv1.NodeMachine) bool {
 	return now != nil && before != nil && now.NodeUID == before.NodeUID && before.Identity != "" && now.Identity != before.Identity

@@ -76,8 +76,8 @@ type pod struct {
 	gone bool
 	// host is the node that the pod is bound to.
 	host
-	// hosts are all nodes that may have had a pod which is gone, and of which nobody noted the
-	// node; nil: they are not known.
+	// hosts are all nodes that may have had a pod which is gone, and whose node nobody
+	// noted; nil: they are not known.
 	hosts []*host
 	// trouble is why it does not start, by its events; nil: they were not read, or don't say.
 	trouble *fault
@@ -148,7 +148,7 @@ func (n node) lost() bool {
 // controller was: it takes up its VMs within 30 s, and is connected to again within 15 s.
 const heardPatience = time.Minute
 
-// lostNode: the pod's node is, or the machine that was it, of which only a taint of its own speaks.
+// lostNode: the pod's node is, or the machine that was it, as only a taint of its own says.
 func (h *host) lostNode() bool {
 	if h.replaced {
 		return h.node.formerOff
@@ -315,7 +315,7 @@ func (o *observed) waits() *fault {
 	return claimInUse(o.instance, o.users)
 }
 
-// refilled: a claim is being filled of which the pod's VM would take the disk for one that is there: it was
+// refilled: a claim is being filled, and the pod's VM would take its disk for a complete one: it was
 // deleted and made again before the pod had a node.
 func (o *observed) refilled() bool {
 	return slices.ContainsFunc(claimNames(o.instance), func(name string) bool {

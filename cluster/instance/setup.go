@@ -41,13 +41,13 @@ const (
 const workers = 16
 
 // patience is the most time until what has failed is tried again, such as a pod whose
-// ServiceAccount is missing: whoever creates it should not have to wait longer.
+// ServiceAccount is missing: anyone who creates it should not have to wait longer.
 const patience = time.Minute
 
 // roundPatience is how long one call of Reconcile may take.
 const roundPatience = 2 * time.Minute
 
-// Setup adds the controller to a manager. changed has the pods of which an agent has said
+// Setup adds the controller to a manager. changed has the pods whose agent has said
 // something new, or whose agent was lost or is heard again.
 // saved and called have the instances of whose saves, or other calls, something new is known.
 func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved, called <-chan types.NamespacedName) error {

@@ -52,7 +52,7 @@ func podClaims(o client.Object) (names []string) {
 // at the same time. nil: none does. Of two that have no pod yet the older one goes first, unless something else keeps
 // that from having one, or it is passed: a VM that restarts would wait for as long as all those run that it gets on with. VMs
 // that are made after the older one asked do wait for it, or it would never have its turn. Nobody waits for a younger one,
-// and who has a pod waits for nobody, so that none waits for itself.
+// and an instance with a pod waits for nobody, so that none waits for itself.
 func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *fault {
 	for _, own := range claimuse.OfInstance(vmi) {
 		for _, u := range users {

@@ -202,7 +202,7 @@ func (f *Filling) fill(pod *corev1.PodSpec) {
 	pod.Containers = []corev1.Container{c}
 }
 
-// http is what the importer is told of a web server. Secrets and ConfigMaps may be missing: the
+// http is what the importer gets to know of a web server. Secrets and ConfigMaps may be missing: the
 // importer says so better than a pod that does not start.
 func (f *Filling) http(h *kubevirtv1.DataVolumeHTTP, mount func(corev1.Volume, string, bool)) *launch.ImportHTTP {
 	told := &launch.ImportHTTP{URL: h.URL, Headers: h.ExtraHeaders, Checksum: h.Checksum}

@@ -1,6 +1,6 @@
 // Package launcher makes the pod of a VirtualMachineInstance. It is pure: the same instance,
-// configuration and claims give the same pod. What the pod's programs are told is package
-// convert's; this one puts it into annotations, and gives the pod the containers, volumes,
+// configuration and claims give the same pod. Package convert makes the pod's
+// specification; this one puts it into annotations, and gives the pod the containers, volumes,
 // resources and nodes that go with it. Start reading at Pod.
 package launcher
 
@@ -126,8 +126,8 @@ func labels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	return all
 }
 
-// annotations are the instance's without those that say something of the object itself, and
-// what the pod is told.
+// annotations are the instance's without those that say something of the object itself, and what what
+// the pod's programs read.
 func (l *launcher) annotations() (map[string]string, error) {
 	all := make(map[string]string)
 	for key, value := range l.vmi.Annotations {

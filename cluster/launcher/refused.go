@@ -39,7 +39,7 @@ func Refused(err error, p *corev1.Pod) error {
 	return &refusedError{text, err}
 }
 
-// blamed names the containers of which a LimitRange says that value, and what sets it; empty: none.
+// blamed names the containers for which a LimitRange says that value, and what sets it; empty: none.
 func blamed(p *corev1.Pod, name corev1.ResourceName, what, value string) string {
 	var names []string
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

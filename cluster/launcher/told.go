@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// MaxSpecification and maxPreparation bound what a pod is told, in bytes. The agent takes specifications of 64 KiB; what the
+// MaxSpecification and maxPreparation bound what a pod's annotations say, in bytes. The agent takes specifications of 64 KiB; what the
 // pod adds to it as it makes disks takes some, too.
 const (
 	MaxSpecification = 48 << 10

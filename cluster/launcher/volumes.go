@@ -95,7 +95,7 @@ func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}
 }
 
-// told has what the pod is told, from its own annotations.
+// told has the pod's specification, from its own annotations.
 func (l *launcher) told() corev1.Volume {
 	source := &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{annotationFile(contract.SpecificationFile, contract.AnnotationSpecification)}}
 	if len(l.preparation.Disks) > 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// ClaimUses knows who has used the claims of disks since a save, which is named by the directory of its
+// ClaimUses knows which pods used the claims of disks since a save, which is named by the directory of its
 // image: of those disks that don't show it themselves.
 type ClaimUses interface {
 	// Look returns all of it, up to now.

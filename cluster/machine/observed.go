@@ -17,7 +17,7 @@ type observed struct {
 	// vm is nil if there is none of that name. It has what its instancetype and preference say.
 	vm    *kubevirtv1.VirtualMachine
 	types vmTypes
-	// instance has the VM's name, whoever made it; nil if there is none.
+	// instance has the VM's name, no matter who made it; nil if there is none.
 	instance *kubevirtv1.VirtualMachineInstance
 	// started is the VM's spec that the instance was started with; nil if it is unknown or
 	// of the VM's present generation.

@@ -13,8 +13,8 @@ import (
 )
 
 // printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
-// order, but that an instance of which nothing is known is Unknown before it is anything
-// that it was.
+// order, except that an instance without any news is Unknown, whatever it was
+// before.
 func printable(r ruling) kubevirtv1.PrintableStatus {
 	up := r.own() // what its status says is of now
 	if r.state != run.Alive {

@@ -42,7 +42,7 @@ type Reconciler struct {
 	Defaults func(*kubevirtv1.VirtualMachineInstance)
 	// Configuration is the cluster's as it is now; nil: that of a cluster without one.
 	Configuration func() configuration.Configuration
-	// Uses knows who has used VMs' disks since they were saved.
+	// Uses knows which pods used VMs' disks since they were saved.
 	Uses ClaimUses
 	// DataVolumes says whether the cluster has the kinds of CDI.
 	DataVolumes bool
@@ -54,7 +54,7 @@ type Reconciler struct {
 // most of the time.
 const workers = 10
 
-// patience is the most time until what has failed is tried again: whoever mends it should not
+// patience is the most time until what has failed is tried again: anyone who mends it should not
 // have to wait longer.
 const patience = time.Minute
 

@@ -14,7 +14,7 @@ import (
 )
 
 // resolve returns a template whose source is a claim or a snapshot, where it names an object
-// that stands for one. Whoever may make the VM must not read through it what its
+// that stands for one. Anyone who may make the VM must not read through it what its
 // ServiceAccount may not: a source in another namespace has to be allowed to that.
 func (r *Reconciler) resolve(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) (*kubevirtv1.DataVolumeTemplateSpec, error) {
 	template = template.DeepCopy()

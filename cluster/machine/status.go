@@ -81,7 +81,7 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 		kubevirtv1.ConditionHibernated, kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
 	}
 	if c := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
-		all = append(all, *c) // whoever set it takes it away
+		all = append(all, *c) // anyone who set it takes it away
 	}
 	if own := r.own(); own != nil {
 		for _, c := range own.Status.Conditions {
@@ -191,7 +191,7 @@ func since(c *kubevirtv1.Condition, before []kubevirtv1.Condition, now time.Time
 const brief = 20 * time.Second
 
 // news says whether a status says something new. While an instance starts, one step follows
-// the other, and each is told by the instance itself: what is no fault is written with what
+// the other, and the instance itself reports each: what is no fault is written with what
 // comes next. later is when to look again at what was left out and should not stay so.
 func news(from, to *kubevirtv1.VirtualMachineStatus, own *kubevirtv1.VirtualMachineInstance, now time.Time) (write bool, later time.Time) {
 	if equality.Semantic.DeepEqual(from, to) {

@@ -131,7 +131,7 @@ func typeKinds() map[string]client.Object {
 	}
 }
 
-// Uncached are the kinds of which names alone are watched: a Reconciler's client has to read them from the API
+// Uncached are the kinds whose names alone are watched: a Reconciler's client has to read them from the API
 // server, as a cache of the whole objects would be behind the watch of their names.
 func Uncached() []client.Object { return slices.Collect(maps.Values(typeKinds())) }
 

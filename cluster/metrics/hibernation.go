@@ -175,7 +175,7 @@ func (h *Hibernations) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Changed is told how a VirtualMachine was, and how it is now. after is nil if it is gone.
+// Changed takes a VirtualMachine as it was, and as it is now. after is nil if it is gone.
 func (h *Hibernations) Changed(before, after *kubevirtv1.VirtualMachine) {
 	if after == nil {
 		h.forget(before.UID)

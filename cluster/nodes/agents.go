@@ -89,7 +89,7 @@ type node struct {
 	since time.Time
 }
 
-// New makes Agents that know of none; Start connects to those of which they are told.
+// New makes Agents that know of none; Start connects to those that it learns of.
 func New(o Options) *Agents {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -269,7 +269,7 @@ func (a *Agents) node(name string) *node {
 	return n
 }
 
-// forget drops a node of which nothing is known; a.mu is held.
+// forget drops a node without any news; a.mu is held.
 func (a *Agents) forget(n *node) {
 	if len(n.pods) == 0 && n.endpoint == (Endpoint{}) {
 		delete(a.nodes, n.name)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// changes are the pods of which something new is known, each once.
+// changes are the pods with news, each once.
 type changes struct {
 	out  chan PodKey
 	wake chan struct{}

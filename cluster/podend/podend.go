@@ -1,4 +1,4 @@
-// Package podend says what a pod's status proves: which of its containers have ended. Whoever
+// Package podend says what a pod's status proves: which of its containers have ended. Anyone who
 // starts a second writer of a disk asks here whether the first one can still run. It must not know
 // what the containers are for. Start reading at Container.
 package podend
@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// reasonLost is the kubelet's for a container of which the runtime says nothing, or that it
+	// reasonLost is the kubelet's for a container that the runtime says nothing about, or
 	// doesn't know (pkg/kubelet of Kubernetes). The container may run.
 	reasonLost = "ContainerStatusUnknown"
 	// reasonUnknown and codeUnknown are containerd's, and the code CRI-O's, for a container whose
@@ -23,7 +23,7 @@ const (
 
 // Container is how a container has ended, by the word of a runtime that saw it end; nil: it may
 // run. The kubelet also writes that a container has terminated where nobody knows. And whatever the
-// pod's restart policy, it starts a container anew of which its runtime doesn't know whether it
+// pod's restart policy, it starts a container again when its runtime doesn't know whether it
 // runs: how the last run ended says nothing of the one before.
 func Container(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.RestartCount > 0 && !seen(s.LastTerminationState.Terminated) {

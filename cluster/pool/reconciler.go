@@ -50,7 +50,7 @@ type Reconciler struct {
 const (
 	// workers is how many pools are reconciled at the same time.
 	workers = 4
-	// soon is when a pool is looked at again of which something has changed since it was read.
+	// soon is when to look again at a pool that has changed since it was read.
 	soon = time.Second
 	// patience is the most time until what has failed is tried again.
 	patience = time.Minute

@@ -26,7 +26,7 @@ const (
 )
 
 // ask calls the agent, and waits for the end. A save has no time limit: it takes as long as the
-// guest's memory and the volume make it, and whoever waits can cancel it. progress is called whenever
+// guest's memory and the volume make it, and anyone who waits can cancel it. progress is called whenever
 // it has come further.
 func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r Request, progress func()) (*nodev1.SaveResult, error) {
 	agent, err := s.options.Client(r.Node, r.UID)

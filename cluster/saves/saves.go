@@ -1,7 +1,7 @@
 // Package saves calls nodes' agents to save VMs, or to have guests suspend themselves: calls that
 // take minutes, and that no reconciler waits for. It bounds how many VMs of a node are saved at
 // once, and sets aside those that hang: no VM waits for another's storage. What is known of a call is kept in memory alone: an agent undoes the save of a caller that
-// goes away, so that whoever leads next begins anew. The package must not know
+// goes away, so that anyone who leads next begins again. The package must not know
 // VirtualMachineInstances nor the API server. Start reading at Saves.
 package saves
 
@@ -39,7 +39,7 @@ type Request struct {
 	// Attachment is the UID of the pod that has the volume; empty: the VM's own pod has it.
 	Attachment types.UID
 	// Watched are the claims of the VM's disks that have to be watched from the save on, and Instance
-	// is for whoever watches them.
+	// is for anyone who watches them.
 	Watched  []string
 	Instance types.UID
 	// Urgent: the node ends the VM's pod, and no other save is waited for.

@@ -120,7 +120,7 @@ func (c *call) user() string {
 	return ""
 }
 
-// party is a user, or all ServiceAccounts of a namespace: whoever has one may make others.
+// party is a user, or all ServiceAccounts of a namespace: a holder of one may make others.
 func party(user string) string {
 	if namespace, _, err := serviceaccount.SplitUsername(user); err == nil {
 		return serviceaccount.ServiceAccountUsernamePrefix + namespace

@@ -46,7 +46,7 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, int(s.Code), s)
 }
 
-// statusOf is what a client is told of an error.
+// statusOf returns the status that a client gets for an error.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
@@ -99,7 +99,7 @@ func notImplemented(what, advice string) error {
 	}}
 }
 
-// agentError is what a client is told of an agent's error.
+// agentError returns what a client gets for an agent's error.
 func agentError(instance string, err error) error {
 	if err == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
 
-// tries are how often something is decided anew because its object has changed meanwhile.
+// tries are how often something is decided again because its object has changed meanwhile.
 const tries = 5
 
 // change is what follows from a request, decided by what the VM and its instance are: the fields
@@ -25,7 +25,7 @@ type change struct {
 	grace *int64
 }
 
-// decision is made by what there is. vmi is nil if the VM has no instance.
+// decision follows from the objects. vmi is nil if the VM has no instance.
 type decision func(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance) (change, error)
 
 // carryOut decides and writes, again where something else has changed the VM in between, and

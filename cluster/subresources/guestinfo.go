@@ -66,7 +66,7 @@ func (s *Server) fileSystems(c *call) error {
 	return err
 }
 
-// screenshot answers with a PNG, of which nothing is kept.
+// screenshot answers with a PNG, and keeps nothing of it.
 func (s *Server) screenshot(c *call) error {
 	leave, err := s.pictures.enter(c.user())
 	if err != nil {

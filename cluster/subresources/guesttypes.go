@@ -7,7 +7,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-// What is told of guests, in KubeVirt's shape.
+// What agents say of guests, in KubeVirt's shape.
 type (
 	guestInfo struct {
 		metav1.TypeMeta   `json:",inline"`

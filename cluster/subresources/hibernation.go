@@ -25,7 +25,7 @@ func resumeChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineI
 	return c
 }
 
-// strategyBefore is the run strategy that a VM had before it was hibernated: as whoever did that
+// strategyBefore is the run strategy that a VM had before it was hibernated: as anyone who did that
 // noted, or as the controller has seen it last; else Always. All of them run a VM.
 func strategyBefore(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
 	for _, s := range []kubevirtv1.RunStrategy{kubevirtv1.RunStrategy(vm.Annotations[contract.AnnotationResumeStrategy]), vm.Status.RunStrategy} {

@@ -1,7 +1,7 @@
 // Package subresources is the aggregated API subresources.kubevirt.io, which virtctl calls: VMs are
 // started and stopped, guests' consoles and ports are reached. It must not know how a VM is run:
 // what a VM is to do is written into its object, for vmlet-controller, and what its guest is to do
-// is asked of the agent of its node. Start reading at New, and at actions for what there is.
+// is asked of the agent of its node. Start reading at New, and at actions for the list of them.
 package subresources
 
 import (

@@ -105,7 +105,7 @@ func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, mode strin
 }
 
 // shared names the disks that other VMs have, too: a guest that went on would have in its memory what they have
-// changed since, whoever keeps that memory.
+// changed since, no matter who keeps that memory.
 func shared(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
 	for i, d := range s.Domain.Devices.Disks {
 		if d.Shareable != nil && *d.Shareable {

@@ -163,7 +163,7 @@ func downwardFields(files []corev1.DownwardAPIVolumeFile, at *field.Path) (fault
 	return faults
 }
 
-// sharedClaims refuses two disks over one claim of which one may be written to: each is damaged to the other.
+// sharedClaims refuses two disks over one claim if one may be written to: each is damaged to the other.
 func sharedClaims(all []kubevirtv1.Volume, at *field.Path) (faults field.ErrorList) {
 	type user struct {
 		index int

@@ -50,7 +50,7 @@ type key struct {
 // Keys are those that are accepted, the oldest first.
 type Keys []key
 
-// Path returns a webhook's path as the API server is told it. Each webhook has an end of its own,
+// Path returns a webhook's path as its configuration has it. Each webhook has an end of its own,
 // as an error that a user gets when a webhook is away has the path in it: with that nobody calls
 // another webhook.
 func (k Keys) Path(webhook string, now time.Time) string {

@@ -43,7 +43,7 @@ func Subtract(given, taken Rules, same Equivalents) (left Rules) {
 	return left
 }
 
-// The dimensions of a rule, each of which has a list of values.
+// The dimensions of a rule. Each has a list of values.
 const (
 	operations = iota
 	groups

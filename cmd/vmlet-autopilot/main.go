@@ -29,7 +29,7 @@ const (
 // errAssets is returned where the output says what is wrong.
 var errAssets = errors.New("assets failed")
 
-// usage is an error of whoever calls.
+// usage is an error of anyone who calls.
 type usage struct{ error }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

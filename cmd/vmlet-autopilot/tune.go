@@ -37,7 +37,7 @@ func tuneCommand() *cobra.Command {
 	return cmd
 }
 
-// tune goes on until ctx ends. A fault is told once.
+// tune goes on until ctx ends. A fault is logged once.
 func tune(ctx context.Context, n tuning.Node, log *slog.Logger) {
 	told := ""
 	for {

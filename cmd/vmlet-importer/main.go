@@ -91,7 +91,7 @@ func parse(args []string, output io.Writer) (*options, error) {
 	return o, nil
 }
 
-// serve tells vmlet-controller, and whoever else asks, how far the import is.
+// serve tells vmlet-controller, and others that ask, how far the import is.
 func serve(l net.Listener, progress http.Handler) *http.Server {
 	s := &http.Server{Handler: progress, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10}
 	go func() { _ = s.Serve(netutil.LimitListener(l, maxConnections)) }()

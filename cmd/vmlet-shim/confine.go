@@ -18,7 +18,7 @@ func confine() error {
 		return err
 	}
 	// Not to be traced by a process of its own user, nor its memory read through
-	// /proc (ptrace(2)). An exec sets it anew, for the VMM.
+	// /proc (ptrace(2)). An exec sets it again, for the VMM.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_DUMPABLE: %w", err)
 	}

@@ -115,8 +115,8 @@ func handoutMain(args []string, mode string, parse func([]string, io.Writer) (ha
 	return 0
 }
 
-// run hands the file out until ctx ends. That there is none is no error here: who asks for it
-// is told, and has better ways to say so.
+// run hands the file out until ctx ends. That there is none is no error here: a client that asks for
+// it learns so, and has better ways to say it.
 func (h handout) run(ctx context.Context) error {
 	if h.types != "" {
 		// Written over, not replaced: it is a mount.

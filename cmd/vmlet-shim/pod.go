@@ -30,7 +30,7 @@ const (
 	// maxSaid bounds what is quoted of vmlet's complaints, in bytes.
 	maxSaid = 4 << 10
 	// terminationLog is where the kubelet looks for a container's last words
-	// (the default of terminationMessagePath), of which it keeps the last
+	// (the default of terminationMessagePath). It keeps the last
 	// maxLastWords bytes (pkg/kubelet/container/runtime.go of Kubernetes).
 	terminationLog = "/dev/termination-log"
 	maxLastWords   = 4096
@@ -140,7 +140,7 @@ func podMain(args []string) int {
 		o.lastWords(err.Error())
 		return exitUsage
 	}
-	// Whoever reads the output may go away, and that is not to end a VM.
+	// Anyone who reads the output may go away, and that is not to end a VM.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	// The guest's console has standard output to itself: `kubectl logs` shows both.
 	console, said := newRelay(os.Stdout), newRelay(os.Stderr)
@@ -227,7 +227,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 	return outcome(exit, refusal)
 }
 
-// outcome is what the pod's owner is told of the VM's end.
+// outcome is what the pod's owner learns of the VM's end.
 func outcome(exit *shim.Exit, refusal string) (words string, err error) {
 	switch {
 	case refusal != "":
@@ -285,7 +285,7 @@ func tidyVolume(dir *os.File) error {
 		}
 	}
 	// It may have a snapshot of all memory, and the next VMM need not be one that
-	// makes the folder anew.
+	// makes the folder again.
 	return os.RemoveAll(filepath.Join(dir.Name(), shim.VMMFolderName))
 }
 
@@ -300,7 +300,7 @@ func (o podOptions) makeState() error {
 	return nil
 }
 
-// describe is what the agent is told. What the VM goes on from is there then, unless it is in a volume
+// describe is what the agent gets. What the VM goes on from is there then, unless it is in a volume
 // that is still to be attached.
 func (o podOptions) describe(ctx context.Context) (shim.Described, error) {
 	d := shim.Described{Paused: o.paused}

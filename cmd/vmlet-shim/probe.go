@@ -88,7 +88,7 @@ func report(probed *shim.Probed, out, errs io.Writer) int {
 	// Who reads them is the kubelet, which counts the exit code.
 	_, _ = io.WriteString(out, probed.Output)
 	_, _ = io.WriteString(errs, probed.Errors)
-	if probed.Code != 0 && probed.Code%256 == 0 { // of which the kernel would keep 0
+	if probed.Code != 0 && probed.Code%256 == 0 { // the kernel would keep 0 of it
 		return exitFailed
 	}
 	return probed.Code

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxRelayed is how many bytes of output wait for whoever reads it.
+// maxRelayed is how many bytes of output wait for anyone who reads it.
 const maxRelayed = 1 << 20
 
 // relay is a writer that never waits and never fails. A container's output goes to
 // its runtime, which doesn't take any while it is restarted: the guest, which
-// waits for its console, must not stand still because of that.
+// waits for its console, must not wait because of that.
 type relay struct {
 	to   io.Writer
 	done chan struct{}

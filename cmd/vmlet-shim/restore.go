@@ -86,7 +86,7 @@ func (o podOptions) putBack(ctx context.Context, img *memory.Image) error {
 	return nil
 }
 
-// putBackOne gives a file its name when it is whole. Who has made the image is not to
+// putBackOne gives a file its name when it is whole. The image's author must not
 // choose any other file of the pod.
 func (o podOptions) putBackOne(ctx context.Context, img *memory.Image, made *os.Root, f memory.File) (err error) {
 	name := filepath.Base(f.Path)
@@ -127,8 +127,8 @@ func unshown(text string) string {
 }
 
 // withReason has the sentence about a VM that can't be restored begin with its reason, by
-// which the cluster half decides whether to try again. cause is the error itself, of which
-// the text tells.
+// which the cluster half decides whether to try again. cause is the error that the text
+// describes.
 func withReason(text string, cause error) string {
 	for _, reason := range restoreReasons {
 		if strings.HasPrefix(text, reason+": ") { // the node's agent has refused it

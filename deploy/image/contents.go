@@ -49,7 +49,7 @@ func distribution(root, packages string, a architecture) ([]ociimage.Entry, erro
 	if err := p.packages(packages); err != nil {
 		return nil, err
 	}
-	// QEMU's snapshots and whoever wants a scratch file.
+	// QEMU's snapshots and anyone who wants a scratch file.
 	for _, dir := range []string{"tmp", "var/tmp"} {
 		p.put(ociimage.Entry{Path: dir, Mode: fs.ModeDir | fs.ModeSticky | 0o777})
 	}
@@ -109,8 +109,8 @@ func (p *picker) matches(pattern string) ([]string, error) {
 	return names, nil
 }
 
-// packages adds the licence and the description of each package of which there is
-// a file. The folder has for each package NAME.list, its paths, and NAME.control.
+// packages adds the licence and the description of each package with a file in the
+// image. The folder has for each package NAME.list, its paths, and NAME.control.
 // Scanners find descriptions in status.d in images that dpkg didn't make.
 func (p *picker) packages(folder string) error {
 	entries, err := os.ReadDir(folder)

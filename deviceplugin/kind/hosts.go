@@ -8,7 +8,7 @@ import (
 )
 
 // Hosts reads the machine for several kinds. Those that ask while it is read
-// share the next reading: one change, of which all are told, costs two at most.
+// share the next reading: one change, which all hear of, costs two at most.
 type Hosts struct {
 	read func() *sysfs.Host
 

@@ -78,7 +78,7 @@ func openNode(path string) (there bool, obstacle string) {
 	return true, fail.Sentence()
 }
 
-// probe tries a file that may make whoever opens it wait: for no longer than
+// probe tries a file that may make anyone who opens it wait: for no longer than
 // openPatience, and with one attempt at a time.
 type probe struct {
 	open func(path string) (there bool, obstacle string)

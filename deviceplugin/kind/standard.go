@@ -123,8 +123,8 @@ func (c Config) count(resource string) int {
 	return DefaultCount
 }
 
-// tdx is how many guests can have a key of their own, of which the misc
-// controller has account; a kernel that doesn't tell has no TDX.
+// tdx is how many guests can have a key of their own, as the misc
+// controller counts; a kernel that doesn't tell has no TDX.
 func (c Config) tdx(hosts *Hosts) int {
 	capacity := hosts.Read().Virtualization.Misc["tdx"]
 	if n, set := c.Counts["tdx"]; set && capacity > 0 {
@@ -159,7 +159,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 			fault("counts."+name, "%d: 1 to %d", n, MaxCount)
 		}
 	}
-	own := make(map[string]bool) // resources of which each device has a name
+	own := make(map[string]bool) // resources whose devices have names
 	for _, r := range c.hostDevices() {
 		own[r.Name] = !r.External
 	}

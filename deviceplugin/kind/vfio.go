@@ -53,7 +53,7 @@ func (d *HostDevice) pci(host *sysfs.Host, all []hostdevice.Resource, _ []string
 	return devices
 }
 
-// near is the bridge that a function hangs on, or the function that it is a
+// near is the bridge that a function is attached to, or the function that it is a
 // virtual one of: devices behind one switch reach one another without the CPU.
 func near(f sysfs.PCIDevice) string {
 	if f.PhysicalFunction != "" {

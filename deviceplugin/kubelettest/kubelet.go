@@ -130,7 +130,7 @@ func (k *Kubelet) WipePlugins() error {
 		if filepath.Base(path) == socketName {
 			continue
 		}
-		// A plugin may have removed it meanwhile, to register anew.
+		// A plugin may have removed it meanwhile, to register again.
 		if removeErr := os.Remove(path); !errors.Is(removeErr, fs.ErrNotExist) {
 			err = errors.Join(err, removeErr)
 		}
@@ -252,7 +252,7 @@ func (r *run) connect(ctx context.Context, q *api.RegisterRequest) (*resource, e
 	return &resource{endpoint: q.GetEndpoint(), conn: conn, options: options}, nil
 }
 
-// listen takes a plugin's devices until it stops telling. Then whoever is
+// listen takes a plugin's devices until it stops telling. Then anyone who is
 // registered under the name is dropped, be it another plugin by now: so does the
 // real one.
 func (r *run) listen(name string, res *resource) {
@@ -306,7 +306,7 @@ type Resource struct {
 	Registered bool
 	// Registrations so far, over all starts.
 	Registrations int
-	// Healthy and Unhealthy are ids, in the order they were told.
+	// Healthy and Unhealthy are ids, in the order they arrived.
 	Healthy, Unhealthy []string
 	// Nodes are NUMA nodes, by id.
 	Nodes map[string][]int64

@@ -73,7 +73,7 @@ func (a *asker) missing(fact, reason string) {
 
 func (a *asker) flag(name string) bool { return slices.Contains(a.host.Processor.Flags, name) }
 
-// capacity is what the misc cgroup controller has of a resource; false: it doesn't tell. It leaves out what there is nothing of.
+// capacity is what the misc cgroup controller has of a resource; false: it doesn't tell. It leaves out a resource with nothing left.
 func (a *asker) capacity(resource string) (uint64, bool) {
 	return a.host.Virtualization.Misc[resource], a.host.Virtualization.Misc != nil
 }

@@ -57,7 +57,7 @@ type Thread struct {
 // Found are a VM's threads, by their ids.
 type Found struct {
 	Threads []Thread
-	// Notes say what could not be told, a sentence each.
+	// Notes say what is unknown, a sentence each.
 	Notes []string
 }
 

@@ -50,7 +50,7 @@ func (d *discovery) createVCPU() (int, error) {
 	return vcpu, nil
 }
 
-// hypervCPUID asks for the CPUID leaves with which KVM looks like Hyper-V: /dev/kvm where it tells, as a vCPU's hang on the
+// hypervCPUID asks for the CPUID leaves with which KVM looks like Hyper-V: /dev/kvm where it tells, as a vCPU's depend on the
 // others that it was given.
 func (d *discovery) hypervCPUID(vcpu int, noVCPU error) {
 	fd := d.kvm

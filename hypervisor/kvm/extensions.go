@@ -1,6 +1,6 @@
 package kvm
 
-// Extensions that something hangs on, by their numbers in linux/kvm.h (KVM_CAP_…).
+// Extensions that something depends on, by their numbers in linux/kvm.h (KVM_CAP_…).
 const (
 	capNRVCPUs          = 9 // the recommended number of vCPUs
 	capNRMemslots       = 10

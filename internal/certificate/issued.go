@@ -50,7 +50,7 @@ func parse(chain []byte, key *ecdsa.PrivateKey, wanted Request, now time.Time) (
 	return &issued{leaf: leaf, roots: roots, pair: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}, nil
 }
 
-// decode reads the certificates of a chain, of which there are two at least.
+// decode reads the certificates of a chain, at least two.
 func decode(chain []byte) (all []*x509.Certificate, err error) {
 	if len(chain) > maxChain {
 		return nil, fmt.Errorf("the chain has %d bytes, more than %d", len(chain), maxChain)

@@ -1,6 +1,6 @@
 // Package faultpoint names the steps at which tests stop a program of vmlet's, to
 // kill it or another just there. In ordinary builds a step costs nothing: [Reach] is
-// empty, and inlined. With the build tag faultpoints it tells whoever listens on the
+// empty, and inlined. With the build tag faultpoints it tells anyone who listens on the
 // socket that the environment's VMLET_FAULTPOINTS names, and waits until that hangs
 // up; nobody there, or no such variable, is no error.
 package faultpoint

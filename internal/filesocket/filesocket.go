@@ -63,8 +63,8 @@ func Listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve hands out what open returns, or its error as a *Fault, to whoever connects and is of
-// this process's user. Each connection has the file opened anew, so that locks and flags are
+// Serve hands out what open returns, or its error as a *Fault, to anyone who connects and is of
+// this process's user. Each connection has the file opened again, so that locks and flags are
 // the receiver's own. It returns nil when ctx ends; the listener is closed then.
 func Serve(ctx context.Context, l *net.UnixListener, open func() (*os.File, error)) error {
 	return serveUsers(ctx, l, open, os.Getuid())

@@ -7,7 +7,7 @@ type Follower struct {
 }
 
 // Follow watches the interests as their folders are now, in place of what was
-// watched before; what happens from here on is told. Where nothing can be
+// watched before; it reports what happens from here on. Where nothing can be
 // watched, what was watched before still is. The error is Watch's.
 func (f *Follower) Follow(interests []Interest) error {
 	fresh, err := Watch(interests)

@@ -156,7 +156,7 @@ func (s *Set) read() {
 		if s.matters(buffer[:n]) {
 			select {
 			case s.changes <- struct{}{}:
-			default: // one is told already
+			default: // one is reported already
 			}
 		}
 	}

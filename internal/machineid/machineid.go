@@ -14,7 +14,7 @@ import (
 const identityBytes = 4
 
 // Of is how a machine is known by its system UUID (SMBIOS): a hash, in hexadecimal digits, as it is shown to
-// who may not see the UUID, which may have the machine's serial number in it. The first three fields of one are in the one
+// readers that may not see the UUID, which may have the machine's serial number in it. The first three fields of one are in the one
 // byte order or the other, by what reads it and by the firmware's version: both are the same machine. Empty: that is no UUID
 // of a machine.
 func Of(uuid string) string {

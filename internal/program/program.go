@@ -39,7 +39,7 @@ func Version(linked string) string {
 	return v
 }
 
-// EndSignals returns the signals that end a program, but for those that whoever started
+// EndSignals returns the signals that end a program, but for those that the one who started
 // it wants ignored: nohup(1) does so.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}

@@ -32,7 +32,7 @@ func Any(numbers ...uint32) (calls []Call) {
 	return calls
 }
 
-// Where is a call of which one argument must have one of the values.
+// Where is a call with one argument that must have one of the values.
 func Where(number uint32, argument int, values ...uint32) Call {
 	return Call{Number: number, Restricted: true, Argument: argument, Values: values}
 }

@@ -24,8 +24,8 @@ const kernelGroup = 1
 const maxMessage = 16 << 10
 
 // Listen tells by a value that something has happened to devices of these
-// subsystems ("pci", "mdev"); several happenings may be one value. It is told
-// also when messages were lost. It ends with ctx, and stop waits for that.
+// subsystems ("pci", "mdev"); several happenings may be one value. It also sends
+// one when messages were lost. It ends with ctx, and stop waits for that.
 func Listen(ctx context.Context, subsystems ...string) (changes <-chan struct{}, stop func(), err error) {
 	file, err := open()
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *listener) read() {
 		if errors.Is(failed, unix.ENOBUFS) || failed == nil && fromKernel(from) && l.matters(buffer[:n]) {
 			select {
 			case l.changes <- struct{}{}:
-			default: // one is told already
+			default: // one is reported already
 			}
 		} else if failed != nil {
 			return

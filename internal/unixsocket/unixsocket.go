@@ -39,7 +39,7 @@ func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// WithDescriptors calls f with the files' descriptors, none of which can be closed
+// WithDescriptors calls f with the files' descriptors. None can be closed
 // meanwhile. (os.File.Fd gives no such promise.)
 func WithDescriptors(files []*os.File, f func(fds []int)) error {
 	return collect(files, nil, f)

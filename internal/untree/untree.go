@@ -55,7 +55,7 @@ type remover struct {
 // each calls do with what is in a folder, until nothing is.
 func (r *remover) each(dir string, do func(path string) error) error {
 	for {
-		// Anew each time: what has been removed may have hidden the rest.
+		// Again each time: what has been removed may have hidden the rest.
 		names, err := r.list(dir)
 		if err != nil || len(names) == 0 {
 			return err

@@ -1,6 +1,6 @@
 // Package imagefile finds a disk or a kernel in the filesystem of a container image, whose
 // author is not trusted: no link leads out of the image. It must not know of pods or VMs.
-// Faults have no subject: whoever asks knows the image's name. Start with Image.
+// Faults have no subject: anyone who asks knows the image's name. Start with Image.
 package imagefile
 
 import (

@@ -35,7 +35,7 @@ type Importer struct {
 	launch.Import
 	// QEMUImg is the program that converts images.
 	QEMUImg string
-	// Progress is told how far the import is.
+	// Progress gets how far the import is.
 	Progress *Progress
 	// Pace is the pauses between tries to reach a server; zero: seconds.
 	Pace time.Duration

@@ -181,7 +181,7 @@ func (s *server) redirect(r *http.Request, via []*http.Request) error {
 // answer is a part of the file: from an offset to its end.
 type answer struct {
 	body io.ReadCloser
-	// validator tells the file from what it may become; empty: it can't be told.
+	// validator tells the file from what it may become; empty: nothing does.
 	validator string
 	// total is the file's length; -1: it is not said.
 	total int64

@@ -131,7 +131,7 @@ func (t *target) fits(size int64) error {
 	return nil
 }
 
-// begin makes the disk's file anew, unless it is a device.
+// begin makes the disk's file again, unless it is a device.
 func (t *target) begin() error {
 	if t.device() || t.file != nil {
 		return nil
@@ -146,7 +146,7 @@ func openMade(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|flags, 0o660)
 }
 
-// forget has begin make the disk's file anew.
+// forget has begin make the disk's file again.
 func (t *target) forget() {
 	if t.file != nil && !t.device() {
 		t.file.Close()

@@ -38,7 +38,7 @@ func files(f launch.Files, path string) (result, error) {
 	return made, err
 }
 
-// image writes an ISO 9660 image, anew each time: what it was made of may have changed.
+// image writes an ISO 9660 image, again each time: what it was made of may have changed.
 func image(label string, all []iso9660.File, path string) (result, error) {
 	content, err := iso9660.Image(label, all)
 	if err != nil {

@@ -154,7 +154,7 @@ func overlayThere(path string, base disk.Image) (bool, error) {
 }
 
 // openImage opens a file or a block device, not what a symbolic link of that name leads to:
-// whoever can write to a volume is not to choose another file of the pod. The name has no
+// anyone who can write to a volume is not to choose another file of the pod. The name has no
 // bearing on what may be waited for: a FIFO is not.
 func openImage(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o660)

@@ -23,7 +23,7 @@ type backing struct {
 	Format disk.Format `json:"format"`
 }
 
-// specification is a VM's, of which nothing but its disks is understood here: all else is
+// specification is a VM's. This package understands only its disks: all else is
 // carried as it is.
 type specification struct {
 	fields map[string]json.RawMessage

@@ -37,7 +37,7 @@ type Server struct {
 	life context.Context
 	end  context.CancelFunc
 
-	v4, v6 *socket // nil: nothing is told there
+	v4, v6 *socket // nil: nothing is answered there
 	dhcp4  *dhcp4.Responder
 	dhcp6  *dhcp6.Responder
 	port   *os.File
@@ -87,7 +87,7 @@ func (s *Server) Close() {
 }
 
 // Serve answers until ctx ends or the server is closed. What fails is logged: a guest goes
-// on with what it has been told.
+// on with what it has.
 func (s *Server) Serve(ctx context.Context) {
 	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()

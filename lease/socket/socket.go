@@ -1,5 +1,5 @@
-// Package socket opens the sockets on which a guest's questions come in. Whoever opens
-// them needs CAP_NET_RAW and CAP_NET_BIND_SERVICE in the network namespace; whoever serves
+// Package socket opens the sockets on which a guest's questions come in. Anyone who opens
+// them needs CAP_NET_RAW and CAP_NET_BIND_SERVICE in the network namespace; anyone who serves
 // on them needs nothing.
 package socket
 

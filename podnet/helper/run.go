@@ -92,7 +92,7 @@ func forbiddenNamespaces() (all []identity, err error) {
 	for _, path := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
 		f, err := os.Open(path)
 		if errors.Is(err, os.ErrPermission) {
-			continue // hidden by whoever confines the agent, too
+			continue // hidden by anyone who confines the agent, too
 		}
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (s *server) serve(control *net.UnixConn) error {
 func (s *server) handle(body []byte, files []*os.File) {
 	defer closeAll(files)
 	if len(files) != filesPerCall {
-		return // nobody to be told
+		return // nobody to tell
 	}
 	reply, err := connOf(files[1])
 	if err != nil {

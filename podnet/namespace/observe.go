@@ -51,7 +51,7 @@ func (o observed) of(ipv6 bool) (all []netip.Addr) {
 }
 
 // observe reads addresses and routes of an interface. An unknown namespace's: there may be
-// more than anybody needs, of which no more is kept than the bounds and one.
+// more than anybody needs: it keeps no more than the bounds and one.
 func observe(link netlink.Link) (o observed, err error) {
 	o.mac, o.onLink = link.Attrs().HardwareAddr.String(), make(map[netip.Prefix]bool)
 	addrs, err := addresses(link)

@@ -61,7 +61,7 @@ func openQueue(name string, several bool) (*os.File, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		busy := errors.Is(err, unix.EBUSY) // whoever had it may be ending
+		busy := errors.Is(err, unix.EBUSY) // its last holder may be ending
 		err = fmt.Errorf("tap %s: TUNSETIFF: %w", name, err)
 		if busy {
 			return nil, podnet.PassingError{Err: err}

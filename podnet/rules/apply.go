@@ -16,7 +16,7 @@ import (
 )
 
 // Apply replaces the tables in the network namespace of the calling thread, which the caller
-// has locked: what there was of them goes and these come in one transaction.
+// has locked: the old ones go and these come in one transaction.
 func Apply(tables ...Table) error {
 	conn, err := nftables.New(nftables.WithSockOptions(makeRoom))
 	if err != nil {

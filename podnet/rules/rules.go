@@ -1,5 +1,5 @@
 // Package rules has the rules of the packet filter in the network namespace of a pod whose
-// guest is masqueraded. They are data, of which String makes what nft(8) would show and Apply
+// guest is masqueraded. They are data: String makes of them what nft(8) would show, and Apply
 // what the kernel takes, in one transaction. The table is ours alone and replaced as a whole.
 // The package must not know how interfaces are made. Start reading at For.
 package rules
@@ -20,7 +20,7 @@ const TableName = "vmlet"
 type Guest struct {
 	// Interface is the pod's, Bridge the one that the guest's tap is in.
 	Interface, Bridge string
-	// Network is the guest's, of which podnet.Gateway and podnet.Guest are addresses.
+	// Network is the guest's; podnet.Gateway and podnet.Guest are addresses in it.
 	Network netip.Prefix
 	// Addresses of the pod, of the same family.
 	Addresses []netip.Addr
@@ -94,8 +94,8 @@ func For(g Guest) Table {
 	}...)}
 }
 
-// loopback is the pod's, from where the guest is reached; none with IPv6, of which the
-// kernel lets nothing out of the loopback interface.
+// loopback is the pod's, from where the guest is reached; none with IPv6: the kernel
+// lets nothing of it out of the loopback interface.
 func (g Guest) loopback() []netip.Prefix {
 	if g.Network.Addr().Is6() {
 		return nil

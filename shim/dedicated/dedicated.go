@@ -1,6 +1,6 @@
 // Package dedicated gives each vCPU of a VM one of the node's CPUs to itself. Which CPUs these are was
-// decided before by whoever made the cpuset that this process is in: in a pod the kubelet's static CPU
-// manager. The package must not know of VMMs: it is told which of a process' threads run vCPUs. Start
+// decided before by anyone who made the cpuset that this process is in: in a pod the kubelet's static CPU
+// manager. The package must not know of VMMs: its caller says which of a process' threads run vCPUs. Start
 // reading at Place, which decides, and Pin, which moves threads.
 package dedicated
 

@@ -119,7 +119,7 @@ func Of(pid int) (cpus []int, err error) {
 	return cpus, nil
 }
 
-// Where reads a CPU's core and node from sysfs. A CPU of which nothing is known is a core by itself.
+// Where reads a CPU's core and node from sysfs. An unknown CPU is a core by itself.
 func Where(cpu int) CPU {
 	folder := fmt.Sprintf("/sys/devices/system/cpu/cpu%d", cpu)
 	at := CPU{Core: strconv.Itoa(cpu), Node: NoNode}

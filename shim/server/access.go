@@ -55,7 +55,7 @@ func modeFor(st *unix.Stat_t, user *plan.User) uint32 {
 // grant lets the VMM's user open a file again, until undo. Another shim may be
 // doing the same: one waits for the other, as a change of a list that is made between
 // reading and writing it would be lost. What is locked for that is a folder that root
-// alone can open: whoever can open it can keep it locked, and a VMM whose user can
+// alone can open: anyone who can open it can keep it locked, and a VMM whose user can
 // read the folder of other VMs' disks would keep those from being started.
 func grant(user *plan.User, f *os.File, lock string, write bool, undo *undo.Stack) error {
 	want, perm := uint32(unix.R_OK), posixacl.Read

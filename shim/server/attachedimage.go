@@ -103,7 +103,7 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 }
 
 // cleanUp takes back what a launch needed for itself, and of a guest that runs lets its image go. A disk that does not answer
-// keeps no guest from its agent that has gone on from there: what is left is let go when the disk answers.
+// keeps no guest from its agent that has gone on from there: what is left is released when the disk answers.
 func (s *Server) cleanUp(l *launch, runs bool) error {
 	if !runs || !l.once() && !s.imageAttached() {
 		return l.meanwhile.Run()
@@ -120,7 +120,7 @@ func (s *Server) cleanUp(l *launch, runs bool) error {
 	}
 }
 
-// letImageGo has nothing left of the image of a guest that runs now. Whoever has attached its volume takes
+// letImageGo has nothing left of the image of a guest that runs now. Anyone who has attached its volume takes
 // that away as soon as the agent knows that the guest runs: until then no descriptor of it is to be left.
 // The claim goes with the image, so that it is not removed before.
 func (s *Server) letImageGo(l *launch) error {

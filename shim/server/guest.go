@@ -135,7 +135,7 @@ func (s *Server) armThaw(v *vm, agent GuestAgent, after time.Duration) (first bo
 	return false, nil
 }
 
-// thawDue thaws, and tries until it has: the guest stands still otherwise. One whose agent has
+// thawDue thaws, and tries until it has: the guest is paused otherwise. One whose agent has
 // gone stays frozen until it is reset.
 func (s *Server) thawDue(v *vm, agent GuestAgent) {
 	v.freezing.Lock()

@@ -320,7 +320,7 @@ func (l *launch) start(o *opener) error {
 	return nil
 }
 
-// bringUp connects to the VMM and has it run, or stand still, as planned.
+// bringUp connects to the VMM and has it run, or are paused, as planned.
 func (l *launch) bringUp(ctx context.Context) (err error) {
 	v := l.vm
 	l.progress(shim.Progress{Step: "starting " + v.proc.name})

@@ -43,7 +43,7 @@ func (s *Server) madeBytes(v *vm) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// copyMade takes them into the image. The guest stands still, and its disks are settled.
+// copyMade takes them into the image. The guest is paused, and its disks are settled.
 func (s *Server) copyMade(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) error {
 	made := s.madeDisks(v)
 	total, err := s.madeBytes(v)

@@ -149,7 +149,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	}
 	o.release()
 	if err == nil && op.ctx.Err() != nil {
-		// Nobody waits for it any more; whoever comes next finds it by its note.
+		// Nobody waits for it any more; anyone who comes next finds it by its note.
 		s.log.Warn("a device was attached for an agent that has gone", "device", a.Device)
 	}
 	if err != nil {
@@ -215,7 +215,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	return err
 }
 
-// takeBack undoes what was made for a device that is no more. It may wait for a lock of
+// takeBack undoes what was made for a device that no longer exists. It may wait for a lock of
 // another shim's: s.mu is not held, and the operation on the device still under way.
 func (s *Server) takeBack(v *vm, device string) {
 	s.mu.Lock()
@@ -230,7 +230,7 @@ func (s *Server) takeBack(v *vm, device string) {
 	}
 }
 
-// gone notes that a device is no more; s.mu is held.
+// gone notes that a device no longer exists; s.mu is held.
 func (s *Server) gone(v *vm, args *shim.Detach) {
 	d := args.Detachment
 	if d.DiskName != "" {

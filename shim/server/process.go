@@ -84,7 +84,7 @@ func command(p *plan.Plan, files []*os.File, output *os.File) *exec.Cmd {
 // stays locked, and so do its no_new_privs and its sets of capabilities, which the VMM inherits.
 func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink io.Writer) {
 	runtime.LockOSThread()
-	// A session keyring is inherited, and who has it may use its keys, whoever's they
+	// A session keyring is inherited, and who has it may use its keys, anyone's they
 	// are (keyrings(7)): the VMM gets an empty one. It is a thread's, too. Runtimes of
 	// containers forbid the call, and have seen to it themselves.
 	_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) // one without a name

@@ -180,7 +180,7 @@ func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(
 	if err := s.awaitVerified(ctx, v, progress); err != nil {
 		return err
 	}
-	// An image must not make good again what has changed under a guest that stood still.
+	// An image must not make good again what has changed under a guest that was paused.
 	if err := s.checkHeld(ctx, v); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ type Options struct {
 	ConsoleLog, VMMLog logfile.Limits
 	// FirstConnection is how long an agent may take to connect; 0: half a minute.
 	FirstConnection time.Duration
-	// CommitWithin is how long a saved guest stands still for an agent that
+	// CommitWithin is how long a saved guest is paused for an agent that
 	// neither commits nor aborts; 0: two minutes.
 	CommitWithin time.Duration
 	// ClearWithin is how long a save that has failed waits for a disk to let it remove

@@ -112,7 +112,7 @@ func (s *Server) pressAgain(v *vm) {
 	}
 }
 
-// press presses the power button. A guest that stands still would never hear it, and is
+// press presses the power button. A guest that is paused would never hear it, and is
 // continued.
 func (s *Server) press(v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)

@@ -101,7 +101,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 			if v.proc.endsSoon() {
 				return nil // which is told elsewhere
 			}
-			break // without a monitor it can't be told again
+			break // without a monitor it is unknown again
 		}
 		s.log.Error("let the guest go on", "error", err, "try", try+1)
 		if fault.Of(err).Code == shim.CodeChangedDisk {
@@ -111,7 +111,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 	return fmt.Errorf("the guest is paused: continuing it failed: %w", err)
 }
 
-// regain has the VMM take back its disks, and the guest stand still.
+// regain has the VMM take back its disks, and keeps the guest paused.
 func (s *Server) regain(ctx context.Context, v *vm, p *prepared) error {
 	if p.since.IsZero() { // the save has not come to the guest
 		return v.machine.Regain(ctx)

@@ -12,7 +12,7 @@ const (
 	widestChip = 340
 )
 
-// devices hang on a part by wires: one from its lower edge along the chips.
+// devices are attached to a part by wires: one from its lower edge along the chips.
 func (p *picture) devices(o *object, width float64) block {
 	const stem, gap, arm = 14.0, 8.0, 18.0
 	var chips []block
@@ -30,8 +30,8 @@ func (p *picture) devices(o *object, width float64) block {
 	rows := (len(chips) + columns - 1) / columns
 	w := arm + 20 + float64(columns)*(chipWidth+gap) - gap
 	h := stem + float64(rows)*(chipHeight+gap) - gap
-	// What hangs on no node hangs on the one part that the machine has. Where it
-	// has several, a wire to the nearest would say that it hangs on that.
+	// What is attached to no node is attached to the one part that the machine has. Where it
+	// has several, a wire to the nearest would say that it is attached to that.
 	above, loose := 0.0, false
 	if o.kind == kindMachine {
 		above, loose = machineGap, len(o.children)+len(p.memory) > 1

@@ -10,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// role is what a device is to whoever gives devices to guests.
+// role is what a device is to anyone who gives devices to guests.
 type role int
 
 const (

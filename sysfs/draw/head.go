@@ -33,7 +33,7 @@ func (t *tree) head() {
 	}
 }
 
-// processorName returns the model, or the vendor where no model is told.
+// processorName returns the model, or the vendor where no model is known.
 func processorName(h *sysfs.Host) string {
 	if name := clean(h.Processor.ModelName); name != "" {
 		return name

@@ -146,7 +146,7 @@ func cpuNumbers(ids sysfs.IDList) string {
 	return "CPUs " + ids.String()
 }
 
-// union sorts a list and drops what is there twice.
+// union sorts a list and drops what is listed twice.
 func union(ids sysfs.IDList) sysfs.IDList {
 	all := slices.Clone(ids)
 	slices.Sort(all)

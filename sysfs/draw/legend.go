@@ -16,7 +16,7 @@ func (p *picture) below(width float64) block {
 	return row(gap, heat, p.legend(width-heat.w-gap))
 }
 
-// legend explains what there is in this picture, and no more.
+// legend explains what this picture shows, and no more.
 func (p *picture) legend(width float64) block {
 	entries := []struct{ seen, class, text string }{
 		{"cpu", "cpu", p.cpuWord()}, {"eff", "eff", "CPU of an efficiency core"}, {"iso", "iso", "isolated CPU"},

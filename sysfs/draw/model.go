@@ -22,7 +22,7 @@ const (
 	kindCore    kind = 100
 )
 
-// maxLevel is the highest cache level that is told apart.
+// maxLevel is the highest cache level that is distinguished.
 const maxLevel = 15
 
 // cacheKind orders caches from the last level to the first; a level's data
@@ -38,7 +38,7 @@ func cacheKind(c *sysfs.Cache) kind {
 	return k
 }
 
-// object is a part of the machine that holds CPUs, and what hangs on it.
+// object is a part of the machine that holds CPUs, and what is attached to it.
 type object struct {
 	kind kind
 	id   int

@@ -96,13 +96,13 @@ func (p *picture) title() block {
 // machineGap is between the parts of the machine.
 const machineGap = 16
 
-// machine holds the packages, what memory has no CPUs, and what devices hang on
+// machine holds the packages, what memory has no CPUs, and what devices are attached to
 // no node.
 func (p *picture) machine() block {
 	return column(machineGap, p.parts(p.root, p.scale.width)...)
 }
 
-// parts are an object's children and loose CPUs, in rows, and what hangs on it.
+// parts are an object's children and loose CPUs, in rows, and what is attached to it.
 func (p *picture) parts(o *object, width float64) []block {
 	var parts []block
 	gap := p.scale.gap

@@ -41,7 +41,7 @@ func (b *builder) firmware() {
 	b.config.Payload = &chapi.Payload{Firmware: b.loaded("boot.firmware", b.details.Firmware)}
 }
 
-// bootOrder wants the order that the firmware has, which can't be told another: it
+// bootOrder wants the order that the firmware has, which can't be changed: it
 // tries the disks as they are listed.
 func (b *builder) bootOrder() {
 	last, unordered := uint32(0), -1

@@ -40,7 +40,7 @@ func (b *builder) file(f plan.File) int {
 // Every file has such a path: it leads to the very one that was opened and checked,
 // whatever becomes of its name, and past folders that the VMM's user may not enter.
 // The VMM opens it again, when the guest is reset too, and the kernel checks its
-// user's right to it anew.
+// user's right to it again.
 func (b *builder) own(f plan.File) string {
 	return fmt.Sprintf("/proc/self/fd/%d", b.file(f))
 }
@@ -51,7 +51,7 @@ func (b *builder) granted(f plan.File) string {
 	return b.own(f)
 }
 
-// copied returns a path to somebody else's file of which a copy does as well.
+// copied returns a path to somebody else's file where a copy does as well.
 func (b *builder) copied(f plan.File) string {
 	f.Reopened, f.Named = true, true
 	return b.own(f)

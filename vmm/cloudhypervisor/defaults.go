@@ -1,8 +1,8 @@
 // Package cloudhypervisor knows what can be known of cloud-hypervisor without running it:
 // defaults, limits, and how a specification becomes a command line, the files that go with
-// it, and what the VMM is told over its API.
+// it, and what is sent to the VMM over its API.
 //
-// It runs nothing and opens nothing, so that whoever judges specifications away from a
+// It runs nothing and opens nothing, so that anyone who judges specifications away from a
 // node can link it. Package probe asks the program on this node, monitor is the agent's
 // connection to a running VM, driver is the shim's, and wire has what they share.
 package cloudhypervisor

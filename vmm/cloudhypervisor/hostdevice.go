@@ -40,7 +40,7 @@ func (b *builder) hostDevices() {
 	}
 }
 
-// tpm is connected to through the socket itself, whoever may enter its folder; again
+// tpm is connected to through the socket itself, no matter who may enter its folder; again
 // each time the guest is reset.
 func (b *builder) tpm() {
 	tpm := b.spec.GetDevices().GetTpm()

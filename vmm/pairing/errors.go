@@ -87,8 +87,8 @@ func (e *NoneError) Unwrap() error {
 	return e.Refusals[0].Err
 }
 
-// err leaves out VMMs that are not there if one is, and comes before them: who has the
-// preferred VMM alone is told of that alone.
+// err leaves out VMMs that are not there if one is, and comes before them: a node with the
+// preferred VMM alone gets an error about that alone.
 func (e *NoneError) err() error {
 	there := 0
 	for i, r := range e.Refusals {

@@ -1,5 +1,5 @@
-// Package pairing chooses what a VM runs with: the VMM and the hypervisor, of which
-// not every one runs with every other. It is the same choice for a VM that is
+// Package pairing chooses what a VM runs with: the VMM and the hypervisor. Not
+// every one runs with every other. It is the same choice for a VM that is
 // started and for what a node says it would choose.
 package pairing
 

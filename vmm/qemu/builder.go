@@ -28,7 +28,7 @@ type builder struct {
 	env    []string
 	files  []plan.File
 	faults spec.FieldErrors
-	// first is what QEMU is told before the guest runs, as no option says it.
+	// first is what QEMU gets before the guest runs, as no option says it.
 	first []wire.Command
 
 	// mmio counts the virtio devices of a machine without PCI.

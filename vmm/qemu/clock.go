@@ -14,8 +14,8 @@ const zoneFolder = "/usr/share/zoneinfo/"
 // clock unless said otherwise: after a restore it is right at once, and a guest that
 // reads it needs no agent.
 //
-// QEMU can set it by the zone that its process is in, which is how it is told a zone
-// or an offset here without anybody having to look at a clock: glibc reads the variable
+// QEMU can set it by the zone that its process is in, which is how it gets a zone or
+// an offset here without anybody having to look at a clock: glibc reads the variable
 // TZ, which is a zone's file or a rule of POSIX (whose offsets count westwards).
 func (b *builder) realTimeClock() {
 	base := "utc"

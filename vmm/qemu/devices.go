@@ -72,8 +72,8 @@ func (b *builder) standardDevices() {
 	b.panicAndGeneration()
 }
 
-// console is the machine's first serial port, at the other end of which is the
-// shim: a 16550A on amd64, a PL011 on arm64.
+// console is the machine's first serial port, with the shim at its other
+// end: a 16550A on amd64, a PL011 on arm64.
 func (b *builder) console() {
 	fd := b.file(plan.File{Kind: plan.FileConsole})
 	b.arg("-chardev", keyValues("socket", "id", "console", "fd", fd))

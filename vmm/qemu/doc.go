@@ -1,7 +1,7 @@
 // Package qemu knows what can be known of QEMU without running it: defaults, limits, and
 // how a specification becomes a command line and the files that go with it.
 //
-// It runs nothing and opens nothing, so that whoever judges specifications away from a
+// It runs nothing and opens nothing, so that anyone who judges specifications away from a
 // node can link it. Package probe asks the program on this node, monitor is the agent's
 // connection to a running VM, driver is the shim's, and wire has what they share. QEMU
 // 7.2 and later are supported, on amd64 q35, pc and microvm and on arm64 virt; what a

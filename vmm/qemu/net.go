@@ -80,7 +80,7 @@ func (b *builder) multiqueue(n *specv1.NetworkInterface, o options) options {
 	return o
 }
 
-// tap is opened by whoever may: QEMU gets the descriptors, one a queue.
+// tap is opened by anyone who may: QEMU gets the descriptors, one a queue.
 func (b *builder) tap(field, id string, index int) {
 	if index >= len(b.req.Taps) || b.req.Taps[index] < 0 {
 		b.faults.Add(field, "no tap device was opened for it")

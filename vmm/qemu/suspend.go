@@ -7,7 +7,7 @@ import (
 )
 
 // RefuseSuspend refuses guests that have no ACPI S4: by its event QEMU tells that a guest has
-// suspended itself, and has not shut down. q35 and pc have it unless they are told otherwise
+// suspended itself, and has not shut down. q35 and pc have it unless configured otherwise
 // (disable_s4 of ICH9-LPC and PIIX4_PM), which plans don't.
 func (QEMU) RefuseSuspend(s *specv1.VirtualMachineSpec) error {
 	switch f := familyOf(s.GetMachineType()); {

@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// Validate finds what no QEMU has. The rest hangs on the program and the machine type:
+// Validate finds what no QEMU has. The rest depends on the program and the machine type:
 // its CPU models and devices.
 func (QEMU) Validate(s *specv1.VirtualMachineSpec, arch string) (faults spec.FieldErrors) {
 	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {

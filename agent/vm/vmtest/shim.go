@@ -253,7 +253,7 @@ func (c *Shim) Fail(ctx context.Context, reason string) (*shim.Exit, error) {
 	return c.Kill(ctx)
 }
 
-// said notes what the pod's owner is told.
+// said notes what the pod's owner hears.
 func (p *Proc) said(reason string) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()

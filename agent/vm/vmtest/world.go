@@ -160,7 +160,7 @@ func (w *World) Connections(p *Proc) int {
 	return len(p.Conns)
 }
 
-// Node is a machine of which nothing is read, and whose VMM isn't asked beforehand.
+// Node is a machine that nobody reads, and whose VMM isn't asked beforehand.
 func (w *World) Node(log *slog.Logger) *node.Node {
 	w.T.Helper()
 	known, err := hypervisor.New(KVM{}, emulation.Emulation{})
@@ -201,7 +201,7 @@ type Proc struct {
 	Paused   bool
 	Stopped  *vmm.Status   // what its VMM says, if that stopped the guest by itself
 	Guest    *vmm.Guest    // what its agent says; nil: it has none
-	Frozen   time.Duration // as the shim was told; 0: it is not
+	Frozen   time.Duration // as the shim was asked; 0: it is not
 	Button   bool          // a reboot may press the power button
 	Saving   *shim.Save
 	SavingTo string // a path

@@ -124,7 +124,7 @@ type HibernationStatus struct {
 	// When the first attempt of this hibernation began.
 	// +optional
 	FirstStartTimestamp *metav1.Time `json:"firstStartTimestamp,omitempty"`
-	// Whether its attempts together have taken longer than warningTimeoutSeconds, of which an event told.
+	// Whether its attempts together have taken longer than warningTimeoutSeconds, as an event said.
 	// +optional
 	TimedOut bool `json:"timedOut,omitempty"`
 	// When this attempt began.

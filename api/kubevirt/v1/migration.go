@@ -193,7 +193,7 @@ type MigrationConfiguration struct {
 	// Seconds a migration may take for each GiB of memory and disks. Defaults to 150.
 	// +optional
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
-	// Longest time that the guest may stand still, in milliseconds.
+	// Longest time that the guest may be paused, in milliseconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
@@ -237,7 +237,7 @@ type ExperimentalMigrationOptions struct {
 	// How a migration is found to make no progress.
 	// +optional
 	StallDetector *StallDetectorOptions `json:"stallDetector,omitempty"`
-	// How the time grows that the guest may stand still.
+	// How the time grows that the guest may be paused.
 	// +optional
 	DowntimeTuning *DowntimeTuningOptions `json:"downtimeTuning,omitempty"`
 	// How memory is compressed on its way: none or zstd.
@@ -278,9 +278,9 @@ type StallDetectorOptions struct {
 	CompletionTimeoutFactor *resource.Quantity `json:"completionTimeoutFactor,omitempty"`
 }
 
-// DowntimeTuningOptions say how the time grows that a guest may stand still.
+// DowntimeTuningOptions say how the time grows that a guest may be paused.
 type DowntimeTuningOptions struct {
-	// Milliseconds it may stand still at first.
+	// Milliseconds it may be paused at first.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	InitialMs *int64 `json:"initialMs,omitempty"`

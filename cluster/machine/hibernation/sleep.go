@@ -8,7 +8,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
-// complete records that the guest is saved, before its instance is let go: the instance alone says
+// complete records that the guest is saved, before its instance is released: the instance alone says
 // it until then.
 func complete(v View, d *Decision, image *kubevirtv1.SavedImage) {
 	now := v.stamp()

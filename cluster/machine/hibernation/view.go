@@ -79,7 +79,7 @@ func (v View) evictionStrategy(instance *kubevirtv1.VirtualMachineInstance) kube
 	return v.Cluster.EvictionStrategy
 }
 
-// warningTimeout is after how long a hibernation is told of that has not ended; 0: never.
+// warningTimeout is after how long an event reports a hibernation that has not ended; 0: never.
 func (v View) warningTimeout() time.Duration {
 	seconds := v.Cluster.Hibernation.WarningTimeoutSeconds
 	if s := v.VM.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {

@@ -41,7 +41,7 @@ func NewInstance(vm *kubevirtv1.VirtualMachine, paused bool) *kubevirtv1.Virtual
 }
 
 // Identify gives a guest that has none the UUID that KubeVirt would, and a serial number. It
-// returns whether it did. Both follow from the VM's name: whoever fills them in, and however
+// returns whether it did. Both follow from the VM's name: no matter who fills them in, and however
 // often, the guest has the same.
 func Identify(domain *kubevirtv1.DomainSpec, name string) (changed bool) {
 	space := uuid.UUID{0x6a, 0x1a, 0x24, 0xa1, 0x40, 0x61, 0x46, 0x07, 0x8b, 0xf4, 0xa3, 0x96, 0x3d, 0x0c, 0x58, 0x95}

@@ -204,7 +204,7 @@ func (g *Guests) AttachConsole(stream grpc.BidiStreamingServer[nodev1.AttachCons
 }
 
 // AttachDisplay is refused unless there is a display: it repeats what is sent. One that is in use
-// is left to who has it, if a client asks for that.
+// is left to its client, if a client asks for that.
 func (g *Guests) AttachDisplay(stream grpc.BidiStreamingServer[nodev1.AttachDisplayRequest, nodev1.AttachDisplayResponse]) error {
 	first, err := stream.Recv()
 	switch {

@@ -13,7 +13,7 @@ import (
 type Responder struct {
 	c  *lease.Config
 	v4 *lease.V4
-	// options that every client is told, the most important first: an answer may not
+	// options that every client gets, the most important first: an answer may not
 	// have room for all.
 	options []option
 }
@@ -128,7 +128,7 @@ func (r *Responder) room(m *Message) int {
 
 func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// told returns what every client is told.
+// told returns what every client gets.
 func told(c *lease.Config) (all []option) {
 	v := c.V4
 	put := func(code byte, value []byte) {
@@ -166,7 +166,7 @@ func addresses(all []netip.Addr) (b []byte) {
 	return b
 }
 
-// routes returns the classless static routes (RFC 3442). Whoever reads them does not look
+// routes returns the classless static routes (RFC 3442). Anyone who reads them does not look
 // at the router, so that the default route is among them. None: the router says it all.
 func routes(v *lease.V4) (b []byte) {
 	outside := v.Gateway.IsValid() && !v.Address.Contains(v.Gateway)

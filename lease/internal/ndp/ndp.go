@@ -29,7 +29,7 @@ const (
 	optNameservers = 25
 	optSearch      = 31
 
-	managed, other = 0x80, 0x40 // addresses, and all else, are told by DHCPv6
+	managed, other = 0x80, 0x40 // addresses, and all else, come by DHCPv6
 	onLink         = 0x80
 	hopLimit       = 64
 	neighbourHops  = 255

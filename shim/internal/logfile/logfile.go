@@ -103,7 +103,7 @@ func (f *File) put(b []byte) {
 }
 
 // rotate makes room if the file is full. If files can't be renamed the log
-// starts anew: its bound comes first.
+// starts again: its bound comes first.
 func (f *File) rotate() {
 	if f.size < f.limits.Size {
 		return

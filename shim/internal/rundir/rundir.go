@@ -171,7 +171,7 @@ func (d *Dir) Remove(name string) error {
 
 // Listen binds a stream socket of mode 0600 and listens on it. What has the
 // name already is replaced: it is left over from an earlier run. The name appears
-// when the socket can be connected to: who is told of the name by inotify connects
+// when the socket can be connected to: a client that learns the name by inotify connects
 // at once.
 func (d *Dir) Listen(name string) (*os.File, error) {
 	temp := "." + name + ".new"

@@ -110,7 +110,7 @@ type MemoryZone struct {
 	HugePages    bool   `json:"hugepages,omitempty"`
 	HugePageSize uint64 `json:"hugepage_size,omitempty"`
 	// HostNode is the NUMA node of the host that the pages come from. A zone that
-	// is Shared and has a File can have none: its pages are placed by whoever
+	// is Shared and has a File can have none: its pages are placed by anyone who
 	// touches them first.
 	HostNode    *uint32 `json:"host_numa_node,omitempty"`
 	HotplugSize uint64  `json:"hotplug_size,omitempty"` // what virtio-mem may add

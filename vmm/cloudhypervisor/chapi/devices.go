@@ -103,7 +103,7 @@ type Device struct {
 	Extra Extra  `json:"-"`
 }
 
-// Vsock is the virtio-vsock device, of which a VM has one at most. The host reaches
+// Vsock is the virtio-vsock device. A VM has one at most. The host reaches
 // the guest's port N by a connection to Socket and the line "CONNECT N"; the guest's
 // connections to the host's port N come to a socket at Socket + "_N".
 type Vsock struct {

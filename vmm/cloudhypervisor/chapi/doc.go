@@ -29,7 +29,7 @@
 // # What an error tells
 //
 //   - [*Error]: the VMM refused, with its status and its chain of causes.
-//     [ErrNotCreated], [ErrBusy] and [ErrUnknownCall] are told apart by errors.Is.
+//     [ErrNotCreated], [ErrBusy] and [ErrUnknownCall] are distinguished by errors.Is.
 //   - [ErrNotSent]: the VMM never had the whole request; nothing was done.
 //   - [ErrOutcomeUnknown]: it had the request and no answer came, because the
 //     context ended or the VMM did. It may have been carried out, may still be, or

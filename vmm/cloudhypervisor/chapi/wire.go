@@ -94,7 +94,7 @@ func send(conn net.Conn, message []byte, files []*os.File) error {
 	return err
 }
 
-// reply is an HTTP response, of which only this is of use.
+// reply is what is of use of an HTTP response.
 type reply struct {
 	status int
 	body   []byte

@@ -89,7 +89,7 @@ func (m *machine) begin(ctx context.Context) (err error) {
 	return m.create(ctx)
 }
 
-// takeTaps keeps the taps: an interface is made anew with its tap when the VM is.
+// takeTaps keeps the taps: an interface is made again with its tap when the VM is.
 func (m *machine) takeTaps() error {
 	for i := range m.vm.Add {
 		add := &m.vm.Add[i]

@@ -55,7 +55,7 @@ type hub struct {
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
-	// state is what a client is told that was not there, but for what it missed.
+	// state is what a client gets that was not there, but for what it missed.
 	state  wire.State
 	closed bool
 	// removed is closed when a device may have gone, and replaced.

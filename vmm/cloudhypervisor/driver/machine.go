@@ -26,14 +26,14 @@ type machine struct {
 	ended chan struct{} // closed when there are no more events
 
 	mu sync.Mutex
-	// told: it was told from here to end.
+	// told: it got the order to end from here.
 	told bool
 	// deleted: the VMM said so of the VM, and of none since.
 	deleted bool
 	gone    *gone // nil: the VM is there
 }
 
-// tap is an interface's, one file for each pair of queues, kept for when the VM is made anew.
+// tap is an interface's, one file for each pair of queues, kept for when the VM is made again.
 type tap struct {
 	id    string
 	files []*os.File
@@ -113,7 +113,7 @@ func (m *machine) Continue(ctx context.Context) error {
 	return wrap(err)
 }
 
-// boot is for a VM of which that was never tried, be it by a reset: after a boot that
+// boot is for a VM that was never booted, not even by a reset: after a boot that
 // has failed over one disk cloud-hypervisor has dropped all of them from its
 // configuration, and would boot without. So it is taken away then.
 func (m *machine) boot(ctx context.Context) error {

@@ -30,7 +30,7 @@ const (
 	latePace    = 5 * time.Second
 )
 
-// errInstructions marks faults in what the driver was told.
+// errInstructions marks faults in the driver's instructions.
 var errInstructions = errors.New("instructions for cloud-hypervisor")
 
 // Attach implements server.Plugger. A call that was begun is seen through, whatever

@@ -16,8 +16,8 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
-// restoreTime is how long a VM that was taken away may take to come back. Its guest stands
-// still meanwhile, and if its VMM hangs somebody is to be told.
+// restoreTime is how long a VM that was taken away may take to come back. Its guest is paused
+// meanwhile, and if its VMM hangs somebody must learn it.
 func (m *machine) restoreTime() time.Duration {
 	if m.link.Plan.Memory.Path == "" {
 		return 10 * time.Minute // its RAM is its own, and all of it is read
@@ -40,7 +40,7 @@ type gone struct {
 // SaveState implements server.Machine. A disk in qcow2 that is written to is known
 // to be whole only when cloud-hypervisor closes it: it keeps part of the image's
 // tables in memory, and nothing else makes it write them. So such a VM is taken away
-// when its snapshot is there, and made anew from that by Regain or Continue, in the
+// when its snapshot is there, and made again from that by Regain or Continue, in the
 // same process. If that fails the snapshot stays, and can be saved again.
 func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) error {
 	ram := m.link.Plan.Memory.Size
@@ -94,7 +94,7 @@ func (m *machine) tidy(d folder) {
 	}
 }
 
-// keepsTables says whether a VM has a disk of which the VMM has unwritten tables.
+// keepsTables says whether the VMM has unwritten tables of one of its disks.
 func keepsTables(c *chapi.VMConfig) bool {
 	for _, d := range c.Disks {
 		if d.Type != chapi.ImageRaw && !d.ReadOnly {

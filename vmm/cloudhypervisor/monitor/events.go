@@ -77,7 +77,7 @@ func (m *monitor) lost(s *wire.State) bool {
 	}
 	if s.Dropped > 0 {
 		switch info, err := m.info(m.ctx); {
-		case err != nil: // nothing is known, and the next who asks is told why
+		case err != nil: // nothing is known, and the next caller learns why
 		case info.State == chapi.StateRunning:
 			events = append(events, made(chapi.SourceVM, chapi.EventResumed, vmm.ChangeResumed))
 		default:

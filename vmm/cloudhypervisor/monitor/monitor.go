@@ -148,7 +148,7 @@ func (m *monitor) Status(ctx context.Context) (vmm.Status, error) {
 	return status, nil
 }
 
-// Pause stops the vCPUs. Pausing a VM that stands still changes nothing.
+// Pause stops the vCPUs. Pausing a VM that is paused changes nothing.
 func (m *monitor) Pause(ctx context.Context) error {
 	info, err := m.info(ctx)
 	if err != nil || info.State != chapi.StateRunning {
@@ -188,7 +188,7 @@ func (m *monitor) off() error {
 	return errors.New("the VM is off since it could not be booted or reset, and cloud-hypervisor may have forgotten some of its devices: kill it and start it again")
 }
 
-// Reset is the reset button: the guest starts anew, without being asked. One that is
+// Reset is the reset button: the guest starts again, without being asked. One that is
 // paused stays so: it is stopped again when it has begun to run.
 func (m *monitor) Reset(ctx context.Context) error {
 	info, err := m.info(ctx)
@@ -209,7 +209,7 @@ func (m *monitor) Reset(ctx context.Context) error {
 	return nil
 }
 
-// SetGuestTime is not to be had. From v53 on the VMM itself advances the guest's clock
+// SetGuestTime is not available. From v53 on the VMM itself advances the guest's clock
 // when it restores a VM.
 func (m *monitor) SetGuestTime(context.Context, time.Time) error {
 	return fmt.Errorf("%w: cloud-hypervisor has no channel to one", vmm.ErrNoGuestAgent)

@@ -61,7 +61,7 @@ func (m *monitor) SetVCPUs(ctx context.Context, vcpus int) error {
 	}
 }
 
-// keepVCPUs has the configuration say what there is, after a guest that has not let any
+// keepVCPUs has the configuration say how many the guest has, after a guest that has not let any
 // go: the VMM takes it for the VM's in a snapshot.
 func (m *monitor) keepVCPUs(ctx context.Context, vcpus int) error {
 	err := m.resize(context.WithoutCancel(ctx), uint32(vcpus))
@@ -75,7 +75,7 @@ func (m *monitor) resize(ctx context.Context, vcpus uint32) error {
 	return m.short(ctx, func(ctx context.Context) error { return m.client.Resize(ctx, chapi.Resize{VCPUs: &vcpus}) })
 }
 
-// SetMemory implements vmm.Resizer: the balloon is told what it is to take.
+// SetMemory implements vmm.Resizer: it tells the balloon what to take.
 func (m *monitor) SetMemory(ctx context.Context, bytes uint64) error {
 	info, err := m.info(ctx)
 	if err != nil {

@@ -111,7 +111,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// features are told from the options that the help lists, by vmlet's words.
+// features follow from the options that the help lists, by vmlet's words.
 func features(options map[string]string) []string {
 	var out []string
 	for option, text := range options {

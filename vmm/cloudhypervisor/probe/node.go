@@ -27,7 +27,7 @@ func (p *Program) firmwareFiles() []string {
 	return DefaultFirmware()
 }
 
-// onNode adds to what the program said what is found anew each time.
+// onNode adds to what the program said what is found again each time.
 func (p *Program) onNode(d cloudhypervisor.Details) cloudhypervisor.Details {
 	d.Landlock = d.Has(cloudhypervisor.FeatureLandlock) && landlockVersion() >= landlockWanted
 	d.FirmwareFiles = p.firmwareFiles()

@@ -32,13 +32,13 @@ type Config struct {
 	Binary string
 	// Architecture is Go's name of that which the guests have: the machine's own.
 	Architecture string
-	// Firmware are the paths of which the first that is there boots VMs from their
+	// Firmware are paths: the first that exists boots VMs from their
 	// disks; nil: DefaultFirmware.
 	Firmware []string
 	// Hypervisors of the node, which it is tried with.
 	Hypervisors []hypervisor.Hypervisor
 	// HostKey returns what changes whenever the machine might make the program answer
-	// otherwise, whoever's program it is; nil: none.
+	// otherwise, no matter whose program it is; nil: none.
 	HostKey func() string
 }
 
@@ -70,7 +70,7 @@ func New(config Config) *Program {
 	return &Program{config: config, asking: make(chan struct{}, 1)}
 }
 
-// Files are those that the answers hang on.
+// Files are those that the answers depend on.
 func (p *Program) Files() []string { return p.binaries() }
 
 func (p *Program) binaries() []string {
@@ -110,7 +110,7 @@ func (p *Program) Info(ctx context.Context) (vmm.Info, error) {
 	return p.info(&a), nil
 }
 
-// Forget lets the program be asked anew.
+// Forget lets the program be asked again.
 func (p *Program) Forget() {
 	p.asking <- struct{}{}
 	defer func() { <-p.asking }()

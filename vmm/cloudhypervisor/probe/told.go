@@ -24,14 +24,14 @@ func (p *Program) Tell(info vmm.Info) (json.RawMessage, error) {
 const (
 	maxToldPath = 4096 // bytes: PATH_MAX (limits.h)
 	maxToldText = 1 << 10
-	// maxToldReason is room for what a VMM gives as causes, of which there may be some.
+	// maxToldReason is room for the causes that a VMM gives.
 	maxToldReason = 8 << 10
 	maxToldWords  = 64 // of each list
 )
 
 // Told returns a cloud-hypervisor that was asked elsewhere, in a pod: its Info is what
 // Tell gave there, and nothing is run here. That it was said doesn't make it true:
-// whoever carries out a plan that is made of it does so with the pod's rights.
+// anyone who carries out a plan that is made of it does so with the pod's rights.
 func (p *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var a answer
 	err := json.Unmarshal(said, &a)

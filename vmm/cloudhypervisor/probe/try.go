@@ -168,7 +168,7 @@ func (s *scratch) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", s.socket())
 }
 
-// start starts the program on the socket, of which nobody else has the listening end:
+// start starts the program on the socket; nobody else has its listening end:
 // when the program ends, so does a call.
 func (s *scratch) start(ctx context.Context, binary string) (*exec.Cmd, *run.Tail, error) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket(), Net: "unix"})

@@ -9,7 +9,7 @@ type Attach struct {
 	// be handed over for it. The attachment's files are those that it must then have
 	// opened: the disk first, and its backing files.
 	Disk *chapi.Disk `json:"disk,omitempty"`
-	// Net goes with its tap (vm.add-net), of which Tap is the number among the
+	// Net goes with its tap (vm.add-net); Tap is its number among the
 	// attachment's files.
 	Net *AddNet `json:"net,omitempty"`
 }

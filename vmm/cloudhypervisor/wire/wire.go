@@ -1,5 +1,5 @@
 // Package wire has what the planner of cloud-hypervisor's VMs, the shim's driver and the
-// agent's monitor must agree on: what the VMM is told of one VM over its API
+// agent's monitor must agree on: what is sent to the VMM about one VM over its API
 // (plan.Plan.Instructions), the names of sockets, and the events that the driver passes
 // on.
 package wire
@@ -57,7 +57,7 @@ type AddNet struct {
 func (a *AddNet) Taps() int { return max(a.Net.NumQueues/2, 1) }
 
 // Restored is Config as a snapshot's config.json has to have it for vm.restore: with
-// the interfaces of Add, each of which says that its tap comes as files.
+// the interfaces of Add. Each says that its tap comes as files.
 func (v *VM) Restored() chapi.VMConfig {
 	config := v.Config
 	config.Nets = make([]chapi.Net, len(v.Add))

@@ -95,7 +95,7 @@ func (m *machine) finalized(ctx context.Context) error {
 	}
 }
 
-// leavePostmigrate makes a guest that stood still at an earlier save, and does
+// leavePostmigrate makes a guest that was paused at an earlier save, and does
 // so still, one that can be saved again: QEMU refuses a second migration until
 // it has gone on. So it does, for as long as a stop takes. After a reset it is
 // "prelaunch", as one that never ran, and QEMU would not refuse, but abort: its disks

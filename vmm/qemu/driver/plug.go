@@ -38,7 +38,7 @@ func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
 	return nil
 }
 
-// errInstructions marks faults in what the driver was told.
+// errInstructions marks faults in the driver's instructions.
 var errInstructions = errors.New("instructions for QEMU")
 
 // attaching is one attachment under way, with what takes it back.

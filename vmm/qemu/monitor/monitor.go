@@ -176,7 +176,7 @@ func (m *monitor) Status(ctx context.Context) (vmm.Status, error) {
 }
 
 // diskErrors asks which disks stopped the guest (BlockDeviceIoStatus in
-// qapi/block-core.json). That it can't be told is no reason not to tell the rest.
+// qapi/block-core.json). That it is unknown is no reason not to tell the rest.
 func (m *monitor) diskErrors(ctx context.Context) []vmm.DiskError {
 	var devices []blockDevice
 	if err := m.client.Execute(ctx, "query-block", nil, &devices); err != nil {
@@ -205,7 +205,7 @@ func failed(devices []blockDevice) []vmm.DiskError {
 	return out
 }
 
-// Pause stops the vCPUs. Pausing a VM that stands still changes nothing.
+// Pause stops the vCPUs. Pausing a VM that is paused changes nothing.
 func (m *monitor) Pause(ctx context.Context) error {
 	if err := m.client.Execute(ctx, "stop", nil, nil); err != nil {
 		return err
@@ -259,7 +259,7 @@ func standstill(state string) string {
 	return ""
 }
 
-// Reset is the reset button: the guest starts anew, without being asked.
+// Reset is the reset button: the guest starts again, without being asked.
 func (m *monitor) Reset(ctx context.Context) error {
 	return m.client.Execute(ctx, "system_reset", nil, nil)
 }

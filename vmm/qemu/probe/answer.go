@@ -69,7 +69,7 @@ func (q *Program) key() (string, error) {
 	return strings.Join(parts, "; "), nil
 }
 
-// holds says whether the program would still say so, as far as can be told
+// holds says whether the program would still say so, as far as is known
 // without asking it.
 func (a *answer) holds(key string) bool {
 	return a != nil && a.Key == key && a.FilesKey == fingerprint.All(a.Files) &&

@@ -6,7 +6,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// Files are those that the program's answers hang on: the program itself, and
+// Files are those that the program's answers depend on: the program itself, and
 // the folders of firmware descriptors.
 func (q *Program) Files() []string {
 	return append([]string{q.config.Binary}, q.config.FirmwareDirs...)

@@ -24,7 +24,7 @@ type Config struct {
 	Hypervisors []hypervisor.Hypervisor
 	// HostKey returns what changes whenever the machine might make the program
 	// answer otherwise (the kernel, microcode, parameters of the hypervisors'
-	// modules, access to their devices), whoever's program it is; nil: none.
+	// modules, access to their devices), no matter whose program it is; nil: none.
 	HostKey func() string
 	// FirmwareDirs hold firmware descriptors; of two with the same file name the
 	// one in the earlier folder counts. Default: DefaultFirmwareDirs.

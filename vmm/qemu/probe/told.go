@@ -33,7 +33,7 @@ const (
 
 // Told returns a QEMU that was asked elsewhere, in a pod: its Info is what Tell
 // gave there, and nothing is run here. That it was said doesn't make it true:
-// whoever carries out a plan that is made of it does so with the pod's rights.
+// anyone who carries out a plan that is made of it does so with the pod's rights.
 func (q *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var t told
 	if err := json.Unmarshal(said, &t); err != nil {

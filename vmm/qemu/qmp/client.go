@@ -101,7 +101,7 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Min
 
 // Dial connects to the monitor at a unix socket's path and negotiates, see [New].
 func Dial(ctx context.Context, path string, options ...Option) (*Client, error) {
-	// sockaddr_un.sun_path has 108 bytes, of which the last is NUL. The kernel's
+	// sockaddr_un.sun_path has 108 bytes, and the last is NUL. The kernel's
 	// own error for this is a bare "invalid argument".
 	if len(path) > 107 {
 		return nil, fmt.Errorf("dialing QMP monitor %s: path has %d bytes and a socket's address holds 107: connect through a shorter path such as /proc/self/fd/N/NAME", path, len(path))
@@ -285,8 +285,8 @@ func (c *Client) readMessages() error {
 		case m.Event != "":
 			c.publish(Event{Name: m.Event, Data: m.Data, Timestamp: m.Timestamp.time()})
 		case m.Error != nil && m.ID == nil:
-			// QEMU could not read what was sent. Which call that was can't be
-			// told, and its caller would wait for good.
+			// QEMU could not read what was sent. Which call that was is
+			// unknown, and its caller would wait for good.
 			m.held.release()
 			return fmt.Errorf("%w: error without an id: %.200q", ErrProtocol, m.Error.Desc)
 		case m.Error != nil || m.Return != nil:
@@ -297,7 +297,7 @@ func (c *Client) readMessages() error {
 }
 
 // deliver hands a reply to its caller, if that still waits. Ids of ours are strings
-// of which JSON escapes nothing.
+// that JSON does not escape.
 func (c *Client) deliver(m message) {
 	n := len(m.ID)
 	if n < 2 || m.ID[0] != '"' {

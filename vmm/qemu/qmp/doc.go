@@ -48,8 +48,8 @@
 // events at will. The reader never waits for a subscriber. When a queue is full
 // its oldest event makes room, for the newest tells the state now, and the next
 // call of [Subscription.Next] returns a [*MissedError] with the number that is
-// gone, before it goes on with those that are left. Whoever follows a state by
-// its events then has to ask for it anew.
+// gone, before it goes on with those that are left. Anyone who follows a state by
+// its events then has to ask for it again.
 //
 // # The end
 //

@@ -25,7 +25,7 @@ const (
 // WithRoom is for a peer that may say anything, as one in a pod: a message that doesn't
 // fit into the resting buffer is read only while the memory that it takes, in bytes, is
 // in room, which any number of clients may share, and has ten seconds to arrive. Its
-// messages are read at a bounded rate, and have at most so many values, each of which
+// messages are read at a bounded rate, and have at most so many values, as each
 // takes more memory than text; a large event is dropped.
 func WithRoom(room *semaphore.Weighted, values int) Option {
 	return func(c *Client) { c.room, c.maxValues = room, values }
@@ -47,7 +47,7 @@ func newGuest(conn net.Conn, room *semaphore.Weighted, most int) *guest {
 	return g
 }
 
-// long waits for room for a long message, of which the beginning was read.
+// long waits for room for a long message after its beginning was read.
 func (g *guest) long() (*share, error) {
 	if err := g.room.Acquire(g.life, g.cost); err != nil {
 		return nil, net.ErrClosed

@@ -13,7 +13,7 @@ import (
 // replies but the schema and the like fit in it.
 const restingBuffer = 4 << 10
 
-// lineReader cuts the stream into messages, of which QEMU puts one on a line.
+// lineReader cuts the stream into messages. QEMU puts one on a line.
 // It is the connection's only reader, from the greeting on: a second one would
 // lose what the first had read ahead.
 type lineReader struct {

@@ -28,7 +28,7 @@ type Commands struct {
 	Namespace string
 	// Start asks vmlet-api to start a VM, as virtctl does.
 	Start func(ctx context.Context, namespace, name string) error
-	// Out is told what has been done, and how far it is.
+	// Out gets what has been done, and how far it is.
 	Out io.Writer
 }
 

@@ -45,7 +45,7 @@ func (c *Commands) Move(ctx context.Context, name string, wait bool) error {
 }
 
 // goOn has a VM go on as before that could not be saved. Where somebody has interrupted the
-// waiting, the VM hibernates, as its user is told.
+// waiting, the VM hibernates, as the command then says.
 func (c *Commands) goOn(ctx context.Context, name string, failed error) error {
 	var save *saveError
 	if !errors.As(failed, &save) {

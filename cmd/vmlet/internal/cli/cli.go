@@ -18,7 +18,7 @@ import (
 	"github.com/vmlet/vmlet/internal/program"
 )
 
-// DefaultSocket is where the agent listens unless it is told otherwise.
+// DefaultSocket is where the agent listens unless configured otherwise.
 const DefaultSocket = "/run/vmlet/vmlet.sock"
 
 // Env is all that the client takes from its surroundings.

@@ -54,7 +54,7 @@ type fileSpec struct {
 	spec *specv1.VirtualMachineSpec
 }
 
-// fileError says of which file's specification an error is.
+// fileError adds to an error the file that it is about.
 type fileError struct {
 	file string
 	err  error

@@ -32,7 +32,7 @@ type client struct {
 
 // How long a command waits for an agent that is coming up, as `vmlet agent & vmlet run`
 // has it; when it says so; and how often it looks. An agent listens within a second of its
-// start, so the wait is for slow machines, and short for who has no agent at all.
+// start, so the wait is for slow machines, and short where no agent runs at all.
 const (
 	agentWait   = 5 * time.Second
 	agentNotice = time.Second

@@ -130,7 +130,7 @@ func (a *app) labelNotes(doc *capabilitiesv1.Capabilities, now nodelabels.Set, k
 	}
 }
 
-// before are the labels that the node has had, as far as that is told. A file
+// before are the labels that the node has had, as far as they are given. A file
 // that is to be replaced must be one of labels, or not there yet.
 func (f *labelsFlags) before() (map[string]string, error) {
 	var had map[string]string

@@ -171,8 +171,8 @@ func (a *app) killCmd() *cobra.Command {
 	return cmd
 }
 
-// ended is the word for what was done to a machine that was to end; for one of
-// which nothing ran, that nothing was.
+// ended is the word for what was done to a machine that was to end; for one
+// without a process, that nothing was done.
 func ended(vm *nodev1.VirtualMachine, done string) string {
 	switch state := vm.GetStatus().GetState(); state {
 	case nodev1.State_STATE_CREATED, nodev1.State_STATE_SAVED:

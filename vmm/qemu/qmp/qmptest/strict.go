@@ -148,7 +148,7 @@ func (c *session) parse(document json.RawMessage) (*Request, error) {
 	return r, nil
 }
 
-// object decodes an object of which no member comes twice, which encoding/json
+// object decodes an object without repeated members, which encoding/json
 // would take and QEMU does not.
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -83,7 +83,7 @@ func Folded(w io.Writer, rows [][]string, width int) error {
 	})
 }
 
-// eachLine writes the table's lines as form makes them, which is told where the last
+// eachLine writes the table's lines as form makes them, which gets where the last
 // column begins, in characters.
 func eachLine(w io.Writer, rows [][]string, form func(line string, last int) string) error {
 	var b bytes.Buffer

@@ -161,7 +161,7 @@ func devices(doc *capabilitiesv1.Capabilities) []Check {
 	}
 	var all []Check
 	for _, d := range doc.GetDevices() {
-		// Those of hypervisors and of confidential computing are told there.
+		// Those of hypervisors and of confidential computing are reported there.
 		hypervisors := slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetDevice() == d.GetPath() })
 		if hypervisors || d.GetName() == "sev" {
 			continue
@@ -213,7 +213,7 @@ func iommuRemedy(doc *capabilitiesv1.Capabilities) string {
 	return ""
 }
 
-// permitted is what there is of the devices that the configuration permits.
+// permitted are the existing devices that the configuration permits.
 func permitted(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, r := range doc.GetHostDevices() {

@@ -126,7 +126,7 @@ func vmms(doc *capabilitiesv1.Capabilities) []Check {
 		all = append(all, program(doc, v))
 		for _, a := range v.GetAccelerators() {
 			if refused(doc, a) {
-				continue // that the hypervisor can't be used is told already
+				continue // the report already says that the hypervisor can't be used
 			}
 			if c, ok := accelerator(v, a); ok {
 				all = append(all, c)
