@@ -83,7 +83,7 @@ check: ## build, vet, and test what changed and what imports it, without VMs; BA
 arm64: ## see that the node's programs compile for arm64; VMLET_EVERYTHING=1 for all of it
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build $(if $(VMLET_EVERYTHING),./...,./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim ./cmd/vmlet-importer)
 
-lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date
+lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date, plain words
 	test/setup lint
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) || exit 1; \
 	  if [ -n "$$unformatted" ]; then echo "not gofmt-clean: $$unformatted" >&2; exit 1; fi
@@ -91,6 +91,8 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
+	$(GO) test -C tools ./words
+	$(GO) run -C tools ./words ..
 	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/check test/timed test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## what is made from proto/, api/ and autopilot/catalog/
