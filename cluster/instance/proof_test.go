@@ -50,7 +50,7 @@ var statuses = []circumstance{
 	{"lost sight of", lostSight},
 	{"lost sight of, never identified", func(p *pod) { lostSight(p); unidentified(p) }},
 	{"unknown to the runtime", exited(255, "")},
-	{"ended after a run of which nobody knows", startedAnew},
+	{"ended after an unknown run", startedAnew},
 	{seenEnd, exited(0, "")},
 }
 
