@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/internal/program"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
 	chwire "github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
@@ -122,8 +123,8 @@ func run(o server.Options) error {
 }
 
 // drivers are those of all VMMs, by the names that plans have for them.
-func drivers() map[string]server.Driver {
-	return map[string]server.Driver{
+func drivers() map[string]control.Driver {
+	return map[string]control.Driver{
 		qemuwire.Name: qemudriver.QEMU{},
 		chwire.Name:   chdriver.CloudHypervisor{},
 	}

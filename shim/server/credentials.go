@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 // Credential is a folder with a Secret of the pod's, which the guest's agent brings into the
@@ -25,13 +26,6 @@ type Credential struct {
 	// Users may log in with the SSH keys in the folder's files. None: its files are named
 	// after users, and have their passwords.
 	Users []string `json:"users,omitempty"`
-}
-
-// Credentialer is a Machine whose guest's agent takes keys and passwords.
-type Credentialer interface {
-	// SetKeys has a user log in with these keys, and with no other.
-	SetKeys(ctx context.Context, user string, keys []string) error
-	SetPassword(ctx context.Context, user, password string) error
 }
 
 const (
@@ -53,7 +47,7 @@ type secrets struct {
 // keepCredentials brings what the Secrets have into the guest, whenever that is something
 // else, until the VMM ends.
 func (s *Server) keepCredentials(v *vm) {
-	guest, can := v.machine.(Credentialer)
+	guest, can := v.machine.(control.Credentialer)
 	if s.o.Pod == nil || len(s.o.Pod.Credentials) == 0 {
 		return
 	}
@@ -78,7 +72,7 @@ func (s *Server) keepCredentials(v *vm) {
 
 // syncCredentials returns what the guest has now. That its agent is not there is no news: it
 // may still be booting.
-func (s *Server) syncCredentials(v *vm, guest Credentialer, applied [sha256.Size]byte) [sha256.Size]byte {
+func (s *Server) syncCredentials(v *vm, guest control.Credentialer, applied [sha256.Size]byte) [sha256.Size]byte {
 	all, err := readSecrets(s.o.Pod.Credentials)
 	if err == nil {
 		if all.sum == applied {
@@ -90,13 +84,13 @@ func (s *Server) syncCredentials(v *vm, guest Credentialer, applied [sha256.Size
 	case err == nil:
 		s.tellCredentials(shim.Credentials{Synchronized: true})
 		return all.sum
-	case !errors.Is(err, ErrNoGuestAgent):
+	case !errors.Is(err, control.ErrNoGuestAgent):
 		s.tellCredentials(shim.Credentials{Message: err.Error()})
 	}
 	return applied
 }
 
-func (a *secrets) apply(v *vm, guest Credentialer) error {
+func (a *secrets) apply(v *vm, guest control.Credentialer) error {
 	within := func(do func(context.Context) error) error {
 		ctx, cancel := v.guestTime(credentialTime)
 		defer cancel()

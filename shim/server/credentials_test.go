@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 func (m *fakeMachine) SetKeys(_ context.Context, user string, keys []string) error {
@@ -65,7 +66,7 @@ func TestCredentials(t *testing.T) {
 		o.CredentialsEvery = time.Millisecond
 		o.Pod = &Pod{Credentials: []Credential{{Folder: keys, Users: []string{"ann", "bob"}}, {Folder: passwords}}}
 	})
-	s.machine.guest.set(func(g *fakeGuest) { g.refuses = fmt.Errorf("%w: it boots", ErrNoGuestAgent) })
+	s.machine.guest.set(func(g *fakeGuest) { g.refuses = fmt.Errorf("%w: it boots", control.ErrNoGuestAgent) })
 	s.launch()
 	told := func() *shim.Credentials {
 		t.Helper()

@@ -6,6 +6,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/ram"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
@@ -63,7 +64,7 @@ func (l *launch) dedicate(ctx context.Context) error {
 	if l.vm.plan.Dedicated == nil {
 		return nil
 	}
-	machine, can := l.vm.machine.(VCPUThreader)
+	machine, can := l.vm.machine.(control.VCPUThreader)
 	if !can {
 		return fault.New(shim.CodeInvalid, fieldDedicated, "%s's vCPUs can't have CPUs of their own", l.vm.plan.VMM)
 	}

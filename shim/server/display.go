@@ -7,15 +7,9 @@ import (
 
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/display"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
-
-// Displayer is a Machine whose VMM shows the guest's display by VNC.
-type Displayer interface {
-	// AddDisplay gives the VMM a socket with a client at its other end. The file stays the
-	// caller's.
-	AddDisplay(ctx context.Context, client *os.File) error
-}
 
 // beginDisplay hands a client the display.
 func (s *Server) beginDisplay(args *shim.Display) (work, error) {
@@ -25,7 +19,7 @@ func (s *Server) beginDisplay(args *shim.Display) (work, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine, can := v.machine.(Displayer)
+	machine, can := v.machine.(control.Displayer)
 	if !can {
 		return nil, fault.Precondition("a %s shows no display", v.plan.VMM)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -110,7 +111,7 @@ func (d *fakeDriver) onConnect(connect func(context.Context) error) {
 	d.connect = connect
 }
 
-func (d *fakeDriver) Connect(ctx context.Context, link Link) (Machine, error) {
+func (d *fakeDriver) Connect(ctx context.Context, link control.Link) (control.Machine, error) {
 	d.mu.Lock()
 	connect := d.connect
 	d.mu.Unlock()
@@ -129,7 +130,7 @@ func (d *fakeDriver) Connect(ctx context.Context, link Link) (Machine, error) {
 
 type fakeMachine struct {
 	conn   net.Conn
-	ending Ending
+	ending control.Ending
 
 	mu      sync.Mutex
 	running bool
@@ -212,7 +213,7 @@ func (m *fakeMachine) PowerDown(context.Context) error {
 	return m.exit('0')
 }
 
-func (m *fakeMachine) Ending(context.Context) Ending {
+func (m *fakeMachine) Ending(context.Context) control.Ending {
 	if m.ended != nil {
 		m.ended()
 	}
@@ -258,7 +259,7 @@ func newScene(t *testing.T, change func(*Options)) *scene {
 	s.ram = filepath.Join(ramDir, "ram")
 	s.options = Options{
 		RunDir: filepath.Join(s.root, "run"), StateDir: filepath.Join(s.root, "state"), RunID: "run-1",
-		Drivers: map[string]Driver{"fake": s.driver},
+		Drivers: map[string]control.Driver{"fake": s.driver},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	s.check(os.Mkdir(s.options.RunDir, 0o700))

@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 func TestLaunchIsUndone(t *testing.T) {
@@ -347,22 +348,22 @@ func TestAgentLostAfterCommit(t *testing.T) {
 func TestExitReasons(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		ending Ending
+		ending control.Ending
 		status byte
 		want   shim.Reason
 	}{
-		{"powered off", Ending{Shutdown: true}, '0', shim.ReasonShutdown},
-		{"suspended to disk", Ending{Shutdown: true, Suspended: true}, '0', shim.ReasonSuspended},
-		{"suspended to disk, and then a fault", Ending{Shutdown: true, Suspended: true}, '1', shim.ReasonCrashed},
-		{"told to end while it suspended", Ending{Told: true, Suspended: true}, '0', shim.ReasonKilled},
-		{"powered off, and then a fault", Ending{Shutdown: true}, '1', shim.ReasonCrashed},
-		{"powered off, all closed, and then a fault", Ending{Shutdown: true, Closed: true}, '1', shim.ReasonShutdown},
-		{"told to end, all closed, and then a fault", Ending{Told: true, Closed: true}, '1', shim.ReasonKilled},
-		{"panicked", Ending{Panicked: true}, '0', shim.ReasonPanicked},
-		{"panicked, told by the status", Ending{Panicked: true, Shutdown: true}, '1', shim.ReasonPanicked},
-		{"told to quit", Ending{Told: true}, '0', shim.ReasonKilled},
-		{"without a reason", Ending{}, '0', shim.ReasonCrashed},
-		{"fault", Ending{}, '7', shim.ReasonCrashed},
+		{"powered off", control.Ending{Shutdown: true}, '0', shim.ReasonShutdown},
+		{"suspended to disk", control.Ending{Shutdown: true, Suspended: true}, '0', shim.ReasonSuspended},
+		{"suspended to disk, and then a fault", control.Ending{Shutdown: true, Suspended: true}, '1', shim.ReasonCrashed},
+		{"told to end while it suspended", control.Ending{Told: true, Suspended: true}, '0', shim.ReasonKilled},
+		{"powered off, and then a fault", control.Ending{Shutdown: true}, '1', shim.ReasonCrashed},
+		{"powered off, all closed, and then a fault", control.Ending{Shutdown: true, Closed: true}, '1', shim.ReasonShutdown},
+		{"told to end, all closed, and then a fault", control.Ending{Told: true, Closed: true}, '1', shim.ReasonKilled},
+		{"panicked", control.Ending{Panicked: true}, '0', shim.ReasonPanicked},
+		{"panicked, told by the status", control.Ending{Panicked: true, Shutdown: true}, '1', shim.ReasonPanicked},
+		{"told to quit", control.Ending{Told: true}, '0', shim.ReasonKilled},
+		{"without a reason", control.Ending{}, '0', shim.ReasonCrashed},
+		{"fault", control.Ending{}, '7', shim.ReasonCrashed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newScene(t, nil)

@@ -6,24 +6,9 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
-
-// ErrNoGuestAgent is wrapped by a GuestAgent's errors: none in the guest answers.
-var ErrNoGuestAgent = errors.New("no guest agent answers")
-
-// GuestAgent is a Machine whose VMM has a channel to an agent in the guest. Nothing that
-// comes from there is trusted.
-type GuestAgent interface {
-	// Freeze has it freeze the guest's file systems. That they are frozen is no error.
-	Freeze(ctx context.Context) error
-	// Thaw ends that. That they are not frozen is no error.
-	Thaw(ctx context.Context) error
-	// Ping returns when it has answered, or at once if the guest is paused.
-	Ping(ctx context.Context) error
-	// Exec runs a program of the guest's, and waits for its end.
-	Exec(ctx context.Context, command []string) (*shim.Probed, error)
-}
 
 const (
 	// maxFreeze bounds how long a guest is frozen.
@@ -63,14 +48,14 @@ func (f *freeze) end() (was bool) {
 }
 
 // guestAgent returns the running VM with its guest's agent.
-func (s *Server) guestAgent() (*vm, GuestAgent, error) {
+func (s *Server) guestAgent() (*vm, control.GuestAgent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()
 	if err != nil {
 		return nil, nil, err
 	}
-	agent, can := v.machine.(GuestAgent)
+	agent, can := v.machine.(control.GuestAgent)
 	if !can {
 		return nil, nil, fault.Precondition("a %s has no channel to an agent in its guest", v.plan.VMM)
 	}
@@ -89,7 +74,7 @@ func (s *Server) beginFreeze(args *shim.Freeze) (work, error) {
 	return func() (any, error) { return nil, s.freezeFor(v, agent, args.Timeout) }, nil
 }
 
-func (s *Server) freezeFor(v *vm, agent GuestAgent, timeout time.Duration) error {
+func (s *Server) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duration) error {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
 	first, err := s.armThaw(v, agent, timeout)
@@ -107,7 +92,7 @@ func (s *Server) freezeFor(v *vm, agent GuestAgent, timeout time.Duration) error
 		err = fault.New(shim.CodeUnavailable, "", "the guest was reset meanwhile")
 	}
 	s.log.Warn("failed to freeze the guest's file systems", "error", err)
-	if first && errors.Is(err, ErrNoGuestAgent) { // nobody has heard of it
+	if first && errors.Is(err, control.ErrNoGuestAgent) { // nobody has heard of it
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		v.freeze.end()
@@ -117,7 +102,7 @@ func (s *Server) freezeFor(v *vm, agent GuestAgent, timeout time.Duration) error
 }
 
 // armThaw has the guest thawed after a time. first: it was not to be before.
-func (s *Server) armThaw(v *vm, agent GuestAgent, after time.Duration) (first bool, err error) {
+func (s *Server) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -137,7 +122,7 @@ func (s *Server) armThaw(v *vm, agent GuestAgent, after time.Duration) (first bo
 
 // thawDue thaws, and tries until it has: the guest is paused otherwise. One whose agent has
 // gone stays frozen until it is reset.
-func (s *Server) thawDue(v *vm, agent GuestAgent) {
+func (s *Server) thawDue(v *vm, agent control.GuestAgent) {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
 	if !s.frozen(v) { // it was thawed or reset meanwhile
@@ -161,7 +146,7 @@ func (s *Server) thawDue(v *vm, agent GuestAgent) {
 }
 
 // thaw returns when the agent says that nothing is frozen; v.freezing is held.
-func (s *Server) thaw(v *vm, agent GuestAgent) error {
+func (s *Server) thaw(v *vm, agent control.GuestAgent) error {
 	ctx, cancel := v.guestTime(thawTime)
 	defer cancel()
 	if err := agent.Thaw(ctx); err != nil {
@@ -264,18 +249,10 @@ func guestError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrNoGuestAgent), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, control.ErrNoGuestAgent), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(shim.CodeUnavailable, "", "%v", err)
 	}
 	return err
-}
-
-// Rebooter is a Machine whose guest can be asked to reboot.
-type Rebooter interface {
-	// Reboot has its agent reboot it. With button the power button is pressed if that
-	// fails, and the guest is reset once it is off, instead of ending. It returns when the
-	// guest has been asked.
-	Reboot(ctx context.Context, button bool) error
 }
 
 // rebootTime is how long a guest's agent may take to take the request.
@@ -295,7 +272,7 @@ func (s *Server) beginReboot(args *shim.Reboot) (work, error) {
 	case v.freeze.thaw != nil:
 		return nil, fault.Precondition("the guest's file systems are frozen: thaw them first")
 	}
-	machine, can := v.machine.(Rebooter)
+	machine, can := v.machine.(control.Rebooter)
 	if !can {
 		return nil, fault.Precondition("a guest of a %s can't be asked to reboot: reset it", v.plan.VMM)
 	}

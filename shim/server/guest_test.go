@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/printed"
 )
 
@@ -54,7 +55,7 @@ func (m *fakeMachine) Freeze(context.Context) error {
 	m.guest.mu.Lock()
 	defer m.guest.mu.Unlock()
 	if m.guest.gone {
-		return fmt.Errorf("%w: it has gone", ErrNoGuestAgent)
+		return fmt.Errorf("%w: it has gone", control.ErrNoGuestAgent)
 	}
 	m.guest.frozen = true
 	if m.guest.meanwhile != nil {
@@ -67,7 +68,7 @@ func (m *fakeMachine) Thaw(context.Context) error {
 	m.guest.mu.Lock()
 	defer m.guest.mu.Unlock()
 	if m.guest.gone {
-		return fmt.Errorf("%w: it has gone", ErrNoGuestAgent)
+		return fmt.Errorf("%w: it has gone", control.ErrNoGuestAgent)
 	}
 	if m.guest.thaws++; m.guest.thaws <= m.guest.failing {
 		return errors.New("no")
@@ -77,7 +78,7 @@ func (m *fakeMachine) Thaw(context.Context) error {
 }
 
 func (m *fakeMachine) Ping(context.Context) error {
-	return fmt.Errorf("%w: none here", ErrNoGuestAgent)
+	return fmt.Errorf("%w: none here", control.ErrNoGuestAgent)
 }
 
 func (m *fakeMachine) Exec(_ context.Context, command []string) (*shim.Probed, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/ram"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 	"github.com/vmlet/vmlet/shim/server/undo"
 )
@@ -57,7 +58,7 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	return func() (any, error) { return s.launch(l) }, nil
 }
 
-func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
+func (s *Server) checkPlan(p *plan.Plan) (control.Driver, error) {
 	if p == nil {
 		return nil, fault.New(shim.CodeInvalid, "plan", "missing")
 	}
@@ -131,7 +132,7 @@ func (s *Server) recordFailure(v *vm, err error) {
 type launch struct {
 	s        *Server
 	op       *operation
-	driver   Driver
+	driver   control.Driver
 	received []*os.File
 	leases   []shim.Lease
 	progress func(shim.Progress)
@@ -348,9 +349,9 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 	return l.s.proceed(ctx, v)
 }
 
-func (l *launch) link() Link {
+func (l *launch) link() control.Link {
 	run := l.s.run
-	return Link{
+	return control.Link{
 		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log, VCPUs: l.placed.VCPUs,
 		Reset: func() { l.s.thawed(l.vm) },
 		Dial:  func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },

@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/faultfs"
 )
 
@@ -287,7 +288,7 @@ func TestUsedImageIsRunOn(t *testing.T) {
 			image := d.saved()
 			d.options.Pod = &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: true}}}
 			d.again()
-			d.machine.ending = Ending{Shutdown: true}
+			d.machine.ending = control.Ending{Shutdown: true}
 			begun := make(chan struct{})
 			d.machine.onContinue(func() error {
 				d.machine.onContinue(nil) // once is enough

@@ -11,35 +11,10 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 	"github.com/vmlet/vmlet/shim/server/undo"
 )
-
-// ErrGuestKeeps is wrapped by Detach's errors when the guest has not let the device
-// go by the end of the context: it still has it.
-var ErrGuestKeeps = errors.New("the guest has not let the device go")
-
-// Plugger is a Machine whose VMM takes and gives up devices while it runs. Attach and
-// Detach are called one at a time.
-type Plugger interface {
-	// Attach gives the VMM a device; after an error nothing of it stays.
-	Attach(ctx context.Context, a Attachment) error
-	// Detach asks the guest to let a device go, and returns when the VMM has nothing
-	// of it any more. Asked again for a device that is gone, it tidies up after it.
-	Detach(ctx context.Context, instructions json.RawMessage) error
-	// AwaitGone returns when the guest has let go of a device after all, that it kept
-	// when Detach was called: then Detach is to be called again. Nil: it is gone.
-	AwaitGone(ctx context.Context, instructions json.RawMessage) error
-}
-
-// Attachment is what a driver gets of a plan's.
-type Attachment struct {
-	Instructions json.RawMessage
-	// Files of the attachment, in their order; they are closed afterwards.
-	Files []*os.File
-	// Buffered is as in Link.
-	Buffered []int
-}
 
 const (
 	opAttach = "attachment"
@@ -87,7 +62,7 @@ func (p *plugs) texts() []json.RawMessage {
 }
 
 // plugger begins an operation on devices; s.mu is held.
-func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, error) {
+func (s *Server) plugger(name string, owner *conn) (*operation, *vm, control.Plugger, error) {
 	v, err := s.running()
 	switch {
 	case err != nil:
@@ -97,7 +72,7 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, er
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, nil, nil, fault.Precondition("the VM is being stopped")
 	}
-	machine, can := v.machine.(Plugger)
+	machine, can := v.machine.(control.Plugger)
 	if !can {
 		return nil, nil, nil, fault.Precondition("devices of a %s can't come and go while it runs: stop the VM, change its specification and start it again", v.plan.VMM)
 	}
@@ -133,7 +108,7 @@ func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work
 	return func() (any, error) { return nil, s.attachDevice(op, v, machine, args, files) }, nil
 }
 
-func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.Attach, files []*os.File) error {
+func (s *Server) attachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Attach, files []*os.File) error {
 	a, undo := args.Attachment, new(undo.Stack)
 	o := &opener{
 		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), volumes: s.volumes(), received: files, undo: undo,
@@ -145,7 +120,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	}
 	if err == nil {
 		faultpoint.Reach("shim.attach.opened")
-		err = machine.Attach(op.ctx, Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
+		err = machine.Attach(op.ctx, control.Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
 	}
 	o.release()
 	if err == nil && op.ctx.Err() != nil {
@@ -188,7 +163,7 @@ func (s *Server) beginDetach(c *conn, args *shim.Detach) (work, error) {
 	return func() (any, error) { return nil, s.detachDevice(op, v, machine, args) }, nil
 }
 
-func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.Detach) error {
+func (s *Server) detachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Detach) error {
 	ctx, cancel := context.WithTimeout(op.ctx, min(max(args.Within, 0), maxDetach))
 	defer cancel()
 	d := args.Detachment
@@ -200,7 +175,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		s.log.Info("a device is detached", "device", d.Device)
 		return nil
 	}
-	keeps := errors.Is(err, ErrGuestKeeps)
+	keeps := errors.Is(err, control.ErrGuestKeeps)
 	if op.ctx.Err() != nil || !keeps {
 		err = v.proc.explain(op.ctx, err)
 	} else {
@@ -258,7 +233,7 @@ func (s *Server) tellOthers(but *conn, note json.RawMessage) {
 
 // awaitGone tidies up after a guest that lets a device go later, and tells agents;
 // s.mu is held.
-func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
+func (s *Server) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
 	device := args.Detachment.Device
 	ctx, cancel := context.WithCancel(context.Background())
 	v.plugs.leaving[device] = cancel

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 // fakePlug is a VMM's devices, by their instructions. A guest lets go of those alone
@@ -39,12 +40,12 @@ func (m *fakeMachine) onPlug(fail error, victim int) {
 
 func (p *fakePlug) refuses() error {
 	if p.victim != 0 {
-		return errors.Join(ErrMonitorClosed, unix.Kill(p.victim, unix.SIGKILL))
+		return errors.Join(control.ErrMonitorClosed, unix.Kill(p.victim, unix.SIGKILL))
 	}
 	return p.fail
 }
 
-func (m *fakeMachine) Attach(_ context.Context, a Attachment) error {
+func (m *fakeMachine) Attach(_ context.Context, a control.Attachment) error {
 	m.plug.mu.Lock()
 	defer m.plug.mu.Unlock()
 	if err := m.plug.refuses(); err != nil {
@@ -70,7 +71,7 @@ func (m *fakeMachine) Detach(ctx context.Context, instructions json.RawMessage) 
 			m.plug.mu.Unlock()
 			<-ctx.Done()
 			m.plug.mu.Lock()
-			return fmt.Errorf("%w: %w", ErrGuestKeeps, ctx.Err())
+			return fmt.Errorf("%w: %w", control.ErrGuestKeeps, ctx.Err())
 		}
 	}
 	delete(m.plug.devices, string(instructions))

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
@@ -195,8 +196,8 @@ func (e *endedError) Error() string { return e.how + saying(e.words) }
 
 // explained has the driver say what the last words of a VMM are about that has ended
 // instead of coming up.
-func explained(d Driver, p *plan.Plan, err error) error {
-	explainer, can := d.(Explainer)
+func explained(d control.Driver, p *plan.Plan, err error) error {
+	explainer, can := d.(control.Explainer)
 	var ended *endedError
 	if !can || !errors.As(err, &ended) {
 		return err
@@ -231,7 +232,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrMonitorClosed) || errors.Is(err, unix.ECONNREFUSED) { // nobody has its socket any more
+	if errors.Is(err, control.ErrMonitorClosed) || errors.Is(err, unix.ECONNREFUSED) { // nobody has its socket any more
 		p.endsSoon()
 	}
 	cause := context.Cause(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
@@ -120,7 +121,7 @@ func (s *Server) save(op *operation, v *vm, p *prepared, progress func(shim.Prog
 	} else {
 		err = v.proc.explain(op.ctx, err)
 	}
-	if errors.Is(err, ErrMonitorClosed) {
+	if errors.Is(err, control.ErrMonitorClosed) {
 		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
 	}
 	s.log.Error("save failed", "directory", p.directory, "error", err)

@@ -1,3 +1,5 @@
+// Package server is the shim itself: it carries out one plan, keeps what the
+// VMM needs, saves and restores it, and writes down how it ended.
 package server
 
 import (
@@ -20,6 +22,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
@@ -29,7 +32,7 @@ type Options struct {
 	// Listener is the socket SocketName in RunDir, bound by the agent.
 	Listener *net.UnixListener
 	// Drivers by the name that a plan gives its VMM.
-	Drivers map[string]Driver
+	Drivers map[string]control.Driver
 	Log     *slog.Logger
 	// Grace that the guest has to shut down when Run's context ends.
 	Grace time.Duration

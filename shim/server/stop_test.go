@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 // TestGuestThatBoots: it does not hear the first press of its power button, nor the second.
@@ -73,7 +74,7 @@ func TestAwaitSave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, func(o *Options) { o.Pod, o.Grace = &Pod{AwaitSave: c.within}, patience })
-			s.machine.ending = Ending{Shutdown: c.want == shim.ReasonShutdown}
+			s.machine.ending = control.Ending{Shutdown: c.want == shim.ReasonShutdown}
 			s.launch()
 			c.then(s)
 			if got := s.exit().Reason; got != c.want {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
@@ -97,7 +98,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 		if err == nil {
 			return s.stopDamaged(v, p)
 		}
-		if errors.Is(err, ErrMonitorClosed) {
+		if errors.Is(err, control.ErrMonitorClosed) {
 			if v.proc.endsSoon() {
 				return nil // which is told elsewhere
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/display"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 	"github.com/vmlet/vmlet/shim/server/undo"
 )
@@ -20,7 +21,7 @@ import (
 type vm struct {
 	plan    *plan.Plan
 	proc    *process
-	machine Machine
+	machine control.Machine
 	console *console.Console
 	display display.Display
 	ram     *os.File // nil: private to the VMM
@@ -124,7 +125,7 @@ func (s *Server) dropPrepared(p *prepared) {
 	}
 }
 
-func (s *Server) classify(v *vm, ending Ending) *shim.Exit {
+func (s *Server) classify(v *vm, ending control.Ending) *shim.Exit {
 	code, signal := v.proc.status()
 	exit := &shim.Exit{
 		Reason:    shim.ReasonCrashed,

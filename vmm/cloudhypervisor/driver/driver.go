@@ -13,7 +13,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
@@ -28,11 +28,11 @@ const (
 // CloudHypervisor is the driver; it has no state.
 type CloudHypervisor struct{}
 
-var _ server.Driver = CloudHypervisor{}
+var _ control.Driver = CloudHypervisor{}
 
 // Connect creates the VM, or, where an image is to be loaded, sees that the VMM is
 // there to do so. Nothing is booted.
-func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
+func (CloudHypervisor) Connect(ctx context.Context, link control.Link) (control.Machine, error) {
 	vm := new(wire.VM)
 	if err := json.Unmarshal(link.Plan.Instructions, vm); err != nil {
 		return nil, fmt.Errorf("the plan's instructions for cloud-hypervisor: %w", err)
@@ -69,7 +69,7 @@ func pin(config *chapi.VMConfig, cpus []int) {
 	}
 }
 
-// VCPUThreads implements server.VCPUThreader: cloud-hypervisor makes them when the VM is booted or restored.
+// VCPUThreads implements control.VCPUThreader: cloud-hypervisor makes them when the VM is booted or restored.
 func (m *machine) VCPUThreads(context.Context) ([]int, error) { return nil, nil }
 
 func (m *machine) begin(ctx context.Context) (err error) {
@@ -126,7 +126,7 @@ func (m *machine) create(ctx context.Context) error {
 // wrap tells the shim of a VMM that has gone in its own words.
 func wrap(err error) error {
 	if errors.Is(err, chapi.ErrDisconnected) {
-		return fmt.Errorf("%w: %w", server.ErrMonitorClosed, err)
+		return fmt.Errorf("%w: %w", control.ErrMonitorClosed, err)
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
@@ -231,7 +231,7 @@ func TestEventsOfAHostileVMM(t *testing.T) {
 			}
 			r.check(m.Quit(r.ctx))
 			r.check(r.tell.Close())
-			if e := m.Ending(r.ctx); e != (server.Ending{Told: true}) {
+			if e := m.Ending(r.ctx); e != (control.Ending{Told: true}) {
 				t.Errorf("%+v", e)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
@@ -14,7 +14,7 @@ import (
 // TestExplain: the file is named by field and path, and the VMM's words stay.
 func TestExplain(t *testing.T) {
 	m := &machine{
-		link: server.Link{Plan: &plan.Plan{Files: []plan.File{
+		link: control.Link{Plan: &plan.Plan{Files: []plan.File{
 			{Kind: plan.FilePath, Field: "boot.kernel.path", Path: "/srv/vmlinux"},
 			{Kind: plan.FilePath, Field: "disks[0].path", Path: "/srv/a.img"},
 			{Kind: plan.FilePath, Field: "disks[1].path", Path: "/srv/b.img"},
@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 
 // TestFileName: what is none of the plan's files keeps its name.
 func TestFileName(t *testing.T) {
-	m := &machine{link: server.Link{Plan: &plan.Plan{Files: []plan.File{{Path: "/srv/fw"}}}}}
+	m := &machine{link: control.Link{Plan: &plan.Plan{Files: []plan.File{{Path: "/srv/fw"}}}}}
 	for path, want := range map[string]string{
 		"/proc/self/fd/3": "/srv/fw", "/proc/self/fd/2": "/proc/self/fd/2", "/proc/self/fd/4": "/proc/self/fd/4",
 		"/proc/self/fd/x": "/proc/self/fd/x", "/srv/disk": "/srv/disk",

@@ -7,14 +7,14 @@ import (
 	"os"
 	"sync"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // machine is one cloud-hypervisor.
 type machine struct {
-	link server.Link
+	link control.Link
 	vm   *wire.VM
 	// api is for calls that take no time to speak of; slow for those that wait for
 	// disks, or that read or write RAM.
@@ -66,7 +66,7 @@ func (t tap) close() error {
 	return errors.Join(errs...)
 }
 
-// Stop implements server.Machine. From v53 on, cloud-hypervisor's pause waits for what
+// Stop implements control.Machine. From v53 on, cloud-hypervisor's pause waits for what
 // its disks have under way; VMs of older versions are not saved.
 func (m *machine) Stop(ctx context.Context) (bool, error) {
 	if m.away() != nil {
@@ -86,7 +86,7 @@ func (m *machine) Stop(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Continue implements server.Machine: it boots a VM that has only been created.
+// Continue implements control.Machine: it boots a VM that has only been created.
 func (m *machine) Continue(ctx context.Context) error {
 	if err := m.Regain(ctx); err != nil {
 		return err
@@ -129,10 +129,10 @@ func (m *machine) boot(ctx context.Context) error {
 	return errors.Join(m.explain(err), m.api.Delete(ctx))
 }
 
-// PowerDown implements server.Machine.
+// PowerDown implements control.Machine.
 func (m *machine) PowerDown(ctx context.Context) error { return wrap(m.api.PowerButton(ctx)) }
 
-// Quit implements server.Machine.
+// Quit implements control.Machine.
 func (m *machine) Quit(ctx context.Context) error {
 	m.mu.Lock()
 	m.told = true
@@ -144,20 +144,20 @@ func (m *machine) Quit(ctx context.Context) error {
 	return err
 }
 
-// Ending implements server.Machine. What the last events say of how it ended is not
+// Ending implements control.Machine. What the last events say of how it ended is not
 // gone by: the VMM doesn't wait until they are written, and says the same of a guest
 // that has powered off and of a VM that was taken away.
-func (m *machine) Ending(ctx context.Context) server.Ending {
+func (m *machine) Ending(ctx context.Context) control.Ending {
 	select {
 	case <-m.ended:
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return server.Ending{Panicked: m.hub.now().Panicked, Told: m.told, Shutdown: !m.told, Closed: m.deleted && m.gone == nil}
+	return control.Ending{Panicked: m.hub.now().Panicked, Told: m.told, Shutdown: !m.told, Closed: m.deleted && m.gone == nil}
 }
 
-// Close implements server.Machine.
+// Close implements control.Machine.
 func (m *machine) Close() error {
 	var errs []error
 	if m.hub != nil {

@@ -14,12 +14,12 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
-var _ server.Plugger = (*machine)(nil)
+var _ control.Plugger = (*machine)(nil)
 
 const (
 	// undoTime bounds the undoing of an attachment that has failed.
@@ -33,9 +33,9 @@ const (
 // errInstructions marks faults in the driver's instructions.
 var errInstructions = errors.New("instructions for cloud-hypervisor")
 
-// Attach implements server.Plugger. A call that was begun is seen through, whatever
+// Attach implements control.Plugger. A call that was begun is seen through, whatever
 // becomes of the caller: it takes no time, and what it did is known then.
-func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
+func (m *machine) Attach(ctx context.Context, a control.Attachment) error {
 	var todo wire.Attach
 	if err := json.Unmarshal(a.Instructions, &todo); err != nil {
 		return fmt.Errorf("%w: %w", errInstructions, err)
@@ -56,7 +56,7 @@ func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
 
 // attachDisk sees that what the VMM has opened by a name is what was checked: the name
 // could lead elsewhere by then.
-func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a server.Attachment) error {
+func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a control.Attachment) error {
 	info, err := m.api.Info(ctx)
 	if err != nil {
 		return wrap(err)
@@ -97,7 +97,7 @@ func (m *machine) fenced(err error, path string) error {
 		err, unix.EACCES, path)
 }
 
-func (m *machine) attachNet(ctx context.Context, add *wire.AddNet, a server.Attachment) error {
+func (m *machine) attachNet(ctx context.Context, add *wire.AddNet, a control.Attachment) error {
 	if !within(add, a.Files) {
 		return fmt.Errorf("%w: %d files of %d from %d on are wanted as a tap", errInstructions, add.Taps(), len(a.Files), add.Tap)
 	}
@@ -135,7 +135,7 @@ func (m *machine) takeBack(ctx context.Context, id string, because error) error 
 	return nil
 }
 
-// Detach implements server.Plugger.
+// Detach implements control.Plugger.
 func (m *machine) Detach(ctx context.Context, instructions json.RawMessage) error {
 	todo, err := detachment(instructions)
 	if err != nil {
@@ -181,7 +181,7 @@ func (m *machine) remove(ctx context.Context, id string) error {
 	}
 	if err := m.awaitGone(ctx, id, leavingPace); err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", server.ErrGuestKeeps, err)
+			err = fmt.Errorf("%w: %w", control.ErrGuestKeeps, err)
 		}
 		return err
 	}
@@ -189,7 +189,7 @@ func (m *machine) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// AwaitGone implements server.Plugger.
+// AwaitGone implements control.Plugger.
 func (m *machine) AwaitGone(ctx context.Context, instructions json.RawMessage) error {
 	todo, err := detachment(instructions)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -34,12 +34,12 @@ func plugged(t *testing.T, o guest.PVHOptions) (*rig, *machine) {
 }
 
 // attachment of the file with that name, opened where it is now, as disk1.
-func (r *rig) attachment(name string) server.Attachment {
+func (r *rig) attachment(name string) control.Attachment {
 	r.t.Helper()
 	f, err := os.OpenFile(r.path(name), os.O_RDWR, 0)
 	r.check(err)
 	r.t.Cleanup(func() { f.Close() })
-	return server.Attachment{Files: []*os.File{f}, Instructions: r.json(wire.Attach{Disk: &chapi.Disk{
+	return control.Attachment{Files: []*os.File{f}, Instructions: r.json(wire.Attach{Disk: &chapi.Disk{
 		PCI: chapi.PCI{ID: "disk1", Slot: new(uint8(23))}, Path: r.path(name), Direct: true, Type: chapi.ImageRaw,
 	}})}
 }
@@ -95,7 +95,7 @@ func plugNet(t *testing.T, queues int) {
 	r.turn(chtest.Knobs{AnyTap: true})
 	null, err := os.Open(os.DevNull)
 	r.check(err)
-	r.check(m.Attach(r.ctx, server.Attachment{Files: []*os.File{null, null, null}, Instructions: r.json(wire.Attach{
+	r.check(m.Attach(r.ctx, control.Attachment{Files: []*os.File{null, null, null}, Instructions: r.json(wire.Attach{
 		Net: &wire.AddNet{Net: chapi.Net{PCI: chapi.PCI{ID: "net3"}, NumQueues: queues}, Tap: 1},
 	})}))
 	null.Close()
@@ -141,7 +141,7 @@ func TestGuestKeeps(t *testing.T) {
 	for range 2 {
 		short, cancel := context.WithTimeout(r.ctx, 500*time.Millisecond)
 		defer cancel()
-		if err := m.Detach(short, disk1()); !errors.Is(err, server.ErrGuestKeeps) {
+		if err := m.Detach(short, disk1()); !errors.Is(err, control.ErrGuestKeeps) {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestGuestKeeps(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(r.ctx, 500*time.Millisecond)
 	defer cancel()
-	if err := m.Detach(short, disk1()); !errors.Is(err, server.ErrGuestKeeps) {
+	if err := m.Detach(short, disk1()); !errors.Is(err, control.ErrGuestKeeps) {
 		t.Fatal(err)
 	}
 	r.check(m.api.Reboot(r.ctx))
@@ -186,11 +186,11 @@ func TestAttachFails(t *testing.T) {
 			r, m := plugged(t, guest.PVHOptions{})
 			r.turn(c.knobs)
 			err := m.Attach(r.ctx, r.attachment("more"))
-			if err == nil || errors.Is(err, server.ErrMonitorClosed) != c.gone {
+			if err == nil || errors.Is(err, control.ErrMonitorClosed) != c.gone {
 				t.Error(err)
 			}
 			if c.gone {
-				if err := m.AwaitGone(r.ctx, disk1()); !errors.Is(err, server.ErrMonitorClosed) {
+				if err := m.AwaitGone(r.ctx, disk1()); !errors.Is(err, control.ErrMonitorClosed) {
 					t.Error(err)
 				}
 				return
@@ -246,7 +246,7 @@ func TestNotBooted(t *testing.T) {
 func TestInstructions(t *testing.T) {
 	r, m := plugged(t, guest.PVHOptions{})
 	for _, text := range []string{"", "[]", "{}", `{"disk":{}}`, `{"net":{"tap":1}}`, `{"net":{"net":{"num_queues":4}}}`, `{"net":{"tap":-1}}`, `{"disk":{},"net":{}}`} {
-		if err := m.Attach(r.ctx, server.Attachment{Instructions: json.RawMessage(text)}); !errors.Is(err, errInstructions) {
+		if err := m.Attach(r.ctx, control.Attachment{Instructions: json.RawMessage(text)}); !errors.Is(err, errInstructions) {
 			t.Errorf("attach %q: %v", text, err)
 		}
 	}

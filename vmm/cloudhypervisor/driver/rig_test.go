@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
@@ -35,7 +35,7 @@ type rig struct {
 	vm   wire.VM
 	plan plan.Plan
 	tell *os.File // the writing end of the pipe for events
-	link server.Link
+	link control.Link
 	vmm  *chtest.VMM
 
 	mu    sync.Mutex
@@ -93,7 +93,7 @@ func (r *rig) serve() {
 	r.check(err)
 	r.t.Cleanup(func() { r.vmm.Close(); in.Close(); out.Close(); root.Close() })
 	var dialer net.Dialer
-	r.link = server.Link{
+	r.link = control.Link{
 		Plan: &r.plan, Events: out, Folder: root, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Dial: func(ctx context.Context, name string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", r.path(name))

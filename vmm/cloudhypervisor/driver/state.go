@@ -37,7 +37,7 @@ type gone struct {
 	config   chapi.VMConfig
 }
 
-// SaveState implements server.Machine. A disk in qcow2 that is written to is known
+// SaveState implements control.Machine. A disk in qcow2 that is written to is known
 // to be whole only when cloud-hypervisor closes it: it keeps part of the image's
 // tables in memory, and nothing else makes it write them. So such a VM is taken away
 // when its snapshot is there, and made again from that by Regain or Continue, in the
@@ -117,7 +117,7 @@ func (m *machine) setAway(g *gone) {
 	m.gone = g
 }
 
-// Regain implements server.Machine. Once begun it is not given up: without it there
+// Regain implements control.Machine. Once begun it is not given up: without it there
 // is no VM.
 func (m *machine) Regain(ctx context.Context) error {
 	g := m.away()
@@ -153,7 +153,7 @@ func (m *machine) bringBack(ctx context.Context, g *gone) error {
 	return m.restore(ctx, g.snapshot, &config)
 }
 
-// LoadState implements server.Machine. What the image says of the configuration is
+// LoadState implements control.Machine. What the image says of the configuration is
 // not believed: it is the plan's.
 func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) error {
 	ram := m.link.Plan.Memory.Size

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -52,7 +52,7 @@ func TestSaveFails(t *testing.T) {
 				r.turn(chtest.Knobs{})
 				if !c.gone {
 					r.runs(m)
-				} else if err := m.Continue(r.ctx); !errors.Is(err, server.ErrMonitorClosed) {
+				} else if err := m.Continue(r.ctx); !errors.Is(err, control.ErrMonitorClosed) {
 					t.Errorf("then %v", err)
 				}
 			})
@@ -192,7 +192,7 @@ func TestLoadFails(t *testing.T) {
 			defer cancel()
 			r.turn(knobs)
 			err = m.LoadState(ctx, f, true)
-			if (err == nil) != (name == "") || errors.Is(err, server.ErrMonitorClosed) != (name == "dies") {
+			if (err == nil) != (name == "") || errors.Is(err, control.ErrMonitorClosed) != (name == "dies") {
 				t.Error(err)
 			}
 			if name == "" {

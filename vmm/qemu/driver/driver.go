@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
@@ -24,10 +24,10 @@ const maxMessage = 1 << 20
 // QEMU is the driver; it has no state.
 type QEMU struct{}
 
-var _ server.Driver = QEMU{}
+var _ control.Driver = QEMU{}
 
 // Connect negotiates on the monitor that is the shim's.
-func (QEMU) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
+func (QEMU) Connect(ctx context.Context, link control.Link) (control.Machine, error) {
 	conn, err := link.Dial(ctx, wire.ShimMonitor)
 	if err != nil {
 		return nil, err
@@ -64,11 +64,11 @@ func (m *machine) begin(ctx context.Context, p *plan.Plan) error {
 // machine is one QEMU.
 type machine struct {
 	qmp    *qmp.Client
-	ending server.Ending // complete when ended is closed
+	ending control.Ending // complete when ended is closed
 	ended  chan struct{}
 	// dial reaches the guest's agent, and agent is held while it is spoken to: it has one
 	// channel.
-	dial   server.Dialer
+	dial   control.Dialer
 	agent  chan struct{}
 	reboot rebooting
 	// wasReset is called when the guest was; nil: nobody asks.
@@ -128,17 +128,17 @@ func (m *machine) note(event qmp.Event) {
 	}
 }
 
-// Ending implements server.Machine.
-func (m *machine) Ending(ctx context.Context) server.Ending {
+// Ending implements control.Machine.
+func (m *machine) Ending(ctx context.Context) control.Ending {
 	select {
 	case <-m.ended:
 		return m.ending
 	case <-ctx.Done():
-		return server.Ending{}
+		return control.Ending{}
 	}
 }
 
-// Close implements server.Machine.
+// Close implements control.Machine.
 func (m *machine) Close() error { return m.qmp.Close() }
 
 // status is StatusInfo of qapi/run-state.json.
@@ -153,7 +153,7 @@ func (m *machine) status(ctx context.Context) (status, error) {
 	return s, err
 }
 
-// Stop implements server.Machine. QEMU's stop drains all block devices.
+// Stop implements control.Machine. QEMU's stop drains all block devices.
 func (m *machine) Stop(ctx context.Context) (bool, error) {
 	before, err := m.status(ctx)
 	if err != nil || !before.Running {
@@ -169,7 +169,7 @@ func (m *machine) Stop(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// Continue implements server.Machine. QEMU answers cont with OK also where it
+// Continue implements control.Machine. QEMU answers cont with OK also where it
 // does nothing, so its status is what counts.
 func (m *machine) Continue(ctx context.Context) error {
 	if err := m.execute(ctx, "cont", nil, nil); err != nil {
@@ -190,7 +190,7 @@ type vcpu struct {
 	Thread int `json:"thread-id"`
 }
 
-// VCPUThreads implements server.VCPUThreader.
+// VCPUThreads implements control.VCPUThreader.
 func (m *machine) VCPUThreads(ctx context.Context) (threads []int, err error) {
 	var cpus []vcpu
 	if err := m.execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
@@ -206,11 +206,11 @@ func (m *machine) VCPUThreads(ctx context.Context) (threads []int, err error) {
 	return threads, nil
 }
 
-// Regain implements server.Machine. QEMU takes its disks back when it goes on, and
+// Regain implements control.Machine. QEMU takes its disks back when it goes on, and
 // not before.
 func (m *machine) Regain(context.Context) error { return nil }
 
-// PowerDown implements server.Machine.
+// PowerDown implements control.Machine.
 func (m *machine) PowerDown(ctx context.Context) error {
 	if err := m.noReboot(ctx); err != nil {
 		return err
@@ -218,10 +218,10 @@ func (m *machine) PowerDown(ctx context.Context) error {
 	return m.execute(ctx, "system_powerdown", nil, nil)
 }
 
-// Quit implements server.Machine.
+// Quit implements control.Machine.
 func (m *machine) Quit(ctx context.Context) error {
 	err := m.execute(ctx, "quit", nil, nil)
-	if errors.Is(err, server.ErrMonitorClosed) {
+	if errors.Is(err, control.ErrMonitorClosed) {
 		return nil // QEMU may be gone before it has answered
 	}
 	return err
@@ -234,7 +234,7 @@ func (m *machine) execute(ctx context.Context, command string, args, result any)
 // wrap tells the shim of the end of a connection in its own words.
 func wrap(err error) error {
 	if errors.Is(err, qmp.ErrDisconnected) {
-		return fmt.Errorf("%w: %w", server.ErrMonitorClosed, err)
+		return fmt.Errorf("%w: %w", control.ErrMonitorClosed, err)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
@@ -51,7 +51,7 @@ func patience(t *testing.T) context.Context {
 }
 
 // start runs a QEMU that counts in its firmware, and returns its machine.
-func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.Cmd) {
+func start(t *testing.T, binary string, args ...string) (control.Machine, *exec.Cmd) {
 	t.Helper()
 	m, cmd, err := startTold(t, nil, binary, args...)
 	if err != nil {
@@ -61,7 +61,7 @@ func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.C
 }
 
 // startTold has the driver tell QEMU what a plan says.
-func startTold(t *testing.T, p *plan.Plan, binary string, args ...string) (server.Machine, *exec.Cmd, error) {
+func startTold(t *testing.T, p *plan.Plan, binary string, args ...string) (control.Machine, *exec.Cmd, error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -88,7 +88,7 @@ func startTold(t *testing.T, p *plan.Plan, binary string, args ...string) (serve
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := driver.QEMU{}.Connect(patience(t), server.Link{Plan: p, Dial: func(_ context.Context, name string) (net.Conn, error) {
+	m, err := driver.QEMU{}.Connect(patience(t), control.Link{Plan: p, Dial: func(_ context.Context, name string) (net.Conn, error) {
 		if name != wire.ShimMonitor {
 			return nil, fmt.Errorf("the driver wants %s", name)
 		}
@@ -136,7 +136,7 @@ func stateFile(t *testing.T) *os.File {
 	return f
 }
 
-func running(t *testing.T, m server.Machine) {
+func running(t *testing.T, m control.Machine) {
 	t.Helper()
 	ran, err := m.Stop(patience(t))
 	if err != nil || !ran {
@@ -288,7 +288,7 @@ func TestLoadRefusesGarbage(t *testing.T) {
 		}
 		t.Log(err)
 		// QEMU stays and tells why, or it is gone.
-		if errors.Is(err, server.ErrMonitorClosed) {
+		if errors.Is(err, control.ErrMonitorClosed) {
 			return
 		}
 		if err := m.Continue(patience(t)); err == nil {
@@ -304,13 +304,13 @@ func TestEnding(t *testing.T) {
 		if err := m.Quit(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Ending(ctx); got != (server.Ending{Told: true}) {
+		if got := m.Ending(ctx); got != (control.Ending{Told: true}) {
 			t.Errorf("after quit: %+v", got)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
-		if err := m.PowerDown(ctx); !errors.Is(err, server.ErrMonitorClosed) {
+		if err := m.PowerDown(ctx); !errors.Is(err, control.ErrMonitorClosed) {
 			t.Errorf("error %v", err)
 		}
 
@@ -318,13 +318,13 @@ func TestEnding(t *testing.T) {
 		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Ending(ctx); got != (server.Ending{}) {
+		if got := m.Ending(ctx); got != (control.Ending{}) {
 			t.Errorf("after SIGTERM: %+v", got)
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
 		m, _ = start(t, binary)
-		if got := m.Ending(gone); got != (server.Ending{}) {
+		if got := m.Ending(gone); got != (control.Ending{}) {
 			t.Errorf("while it runs: %+v", got)
 		}
 	})
@@ -342,7 +342,7 @@ func TestAddDisplay(t *testing.T) {
 			}
 			defer other.Close()
 			t.Cleanup(func() { own.Close() })
-			return own, m.(server.Displayer).AddDisplay(patience(t), other)
+			return own, m.(control.Displayer).AddDisplay(patience(t), other)
 		}
 		client, err := attach("-vnc", "none", "-device", "VGA")
 		if err != nil {
@@ -364,14 +364,14 @@ func TestAddDisplay(t *testing.T) {
 func TestNoGuestAgent(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, binary string) {
 		m, _ := start(t, binary)
-		agent := m.(server.GuestAgent)
+		agent := m.(control.GuestAgent)
 		for what, err := range map[string]error{"freeze": agent.Freeze(patience(t)), "thaw": agent.Thaw(patience(t)), "ping": agent.Ping(patience(t))} {
-			if !errors.Is(err, server.ErrNoGuestAgent) {
+			if !errors.Is(err, control.ErrNoGuestAgent) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		var refused *shim.Error
-		if err := m.(server.Rebooter).Reboot(patience(t), false); !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {
+		if err := m.(control.Rebooter).Reboot(patience(t), false); !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {
 			t.Errorf("reboot without a power button: %v", err)
 		}
 	})

@@ -8,12 +8,12 @@ import (
 
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
-var _ server.Explainer = QEMU{}
+var _ control.Explainer = QEMU{}
 
-// Explain implements server.Explainer. The words are those of QEMU 7.2 to 10
+// Explain implements control.Explainer. The words are those of QEMU 7.2 to 10
 // (hw/i386/x86.c, x86-common.c; hw/arm/boot.c; block/file-posix.c); others stay as they are.
 func (QEMU) Explain(p *plan.Plan, words string) (string, *shim.Error) {
 	has := func(oneOf ...string) bool {

@@ -7,21 +7,21 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/qga"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 var (
-	_ server.Displayer    = (*machine)(nil)
-	_ server.GuestAgent   = (*machine)(nil)
-	_ server.Credentialer = (*machine)(nil)
+	_ control.Displayer    = (*machine)(nil)
+	_ control.GuestAgent   = (*machine)(nil)
+	_ control.Credentialer = (*machine)(nil)
 )
 
 // displayFD is the name by which QEMU knows a client's descriptor until it has taken it.
 const displayFD = "display-client"
 
-// AddDisplay implements server.Displayer. QEMU's VNC server listens nowhere: its clients
+// AddDisplay implements control.Displayer. QEMU's VNC server listens nowhere: its clients
 // are all handed over. A QEMU without one says yes, and forgets the client.
 func (m *machine) AddDisplay(ctx context.Context, client *os.File) error {
 	var servers []struct{}
@@ -37,7 +37,7 @@ func (m *machine) AddDisplay(ctx context.Context, client *os.File) error {
 	return m.execute(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": displayFD, "skipauth": true}, nil)
 }
 
-// Freeze implements server.GuestAgent.
+// Freeze implements control.GuestAgent.
 func (m *machine) Freeze(ctx context.Context) error {
 	return m.withAgent(ctx, func(agent *qga.Client) error {
 		frozen, err := agent.Frozen(ctx)
@@ -48,12 +48,12 @@ func (m *machine) Freeze(ctx context.Context) error {
 	})
 }
 
-// Thaw implements server.GuestAgent.
+// Thaw implements control.GuestAgent.
 func (m *machine) Thaw(ctx context.Context) error {
 	return m.withAgent(ctx, func(agent *qga.Client) error { return agent.Thaw(ctx) })
 }
 
-// Ping implements server.GuestAgent. A guest that somebody has paused is as well as it was.
+// Ping implements control.GuestAgent. A guest that somebody has paused is as well as it was.
 func (m *machine) Ping(ctx context.Context) error {
 	s, err := m.status(ctx)
 	if err != nil || s.Status == "paused" || s.Status == "prelaunch" {
@@ -62,12 +62,12 @@ func (m *machine) Ping(ctx context.Context) error {
 	return m.withAgent(ctx, func(agent *qga.Client) error { return agent.Ping(ctx) })
 }
 
-// SetKeys implements server.Credentialer.
+// SetKeys implements control.Credentialer.
 func (m *machine) SetKeys(ctx context.Context, user string, keys []string) error {
 	return m.withAgent(ctx, func(agent *qga.Client) error { return agent.AddKeys(ctx, user, keys, true) })
 }
 
-// SetPassword implements server.Credentialer.
+// SetPassword implements control.Credentialer.
 func (m *machine) SetPassword(ctx context.Context, user, password string) error {
 	return m.withAgent(ctx, func(agent *qga.Client) error { return agent.SetPassword(ctx, user, password) })
 }
@@ -78,7 +78,7 @@ const (
 	execLast  = time.Second
 )
 
-// Exec implements server.GuestAgent. Others may speak to the agent while the program runs.
+// Exec implements control.GuestAgent. Others may speak to the agent while the program runs.
 func (m *machine) Exec(ctx context.Context, command []string) (*shim.Probed, error) {
 	var pid int64
 	err := m.withAgent(ctx, func(agent *qga.Client) (err error) {
@@ -109,18 +109,18 @@ func (m *machine) withAgent(ctx context.Context, speak func(*qga.Client) error) 
 	case m.agent <- struct{}{}:
 		defer func() { <-m.agent }()
 	case <-ctx.Done():
-		return fmt.Errorf("%w: another call to it takes too long: %w", server.ErrNoGuestAgent, ctx.Err())
+		return fmt.Errorf("%w: another call to it takes too long: %w", control.ErrNoGuestAgent, ctx.Err())
 	}
 	if err := m.checkAgent(ctx); err != nil {
 		return err
 	}
 	conn, err := m.dial(ctx, wire.GuestAgent)
 	if err != nil {
-		return fmt.Errorf("%w: %w", server.ErrNoGuestAgent, err)
+		return fmt.Errorf("%w: %w", control.ErrNoGuestAgent, err)
 	}
 	agent, err := qga.New(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("%w: %w", server.ErrNoGuestAgent, err)
+		return fmt.Errorf("%w: %w", control.ErrNoGuestAgent, err)
 	}
 	defer agent.Close()
 	return speak(agent)
@@ -141,5 +141,5 @@ func (m *machine) checkAgent(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: none has opened its port", server.ErrNoGuestAgent)
+	return fmt.Errorf("%w: none has opened its port", control.ErrNoGuestAgent)
 }

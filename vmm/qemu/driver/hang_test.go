@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp/qmptest"
@@ -16,7 +16,7 @@ import (
 // TestHangs: a save does not wait without end for a QEMU that does nothing any more.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := driver.QEMU{}.Connect(t.Context(), server.Link{Dial: func(context.Context, string) (net.Conn, error) { return qmptest.Hangs(), nil }})
+		m, err := driver.QEMU{}.Connect(t.Context(), control.Link{Dial: func(context.Context, string) (net.Conn, error) { return qmptest.Hangs(), nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

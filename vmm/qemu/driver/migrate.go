@@ -25,7 +25,7 @@ const (
 
 type object = map[string]any
 
-// SaveState implements server.Machine.
+// SaveState implements control.Machine.
 func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) error {
 	if err := m.leavePostmigrate(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (m *machine) leavePostmigrate(ctx context.Context) error {
 	return errors.Join(err, m.execute(ctx, "stop", nil, nil))
 }
 
-// LoadState implements server.Machine.
+// LoadState implements control.Machine.
 func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) error {
 	if err := m.configure(ctx, sharedRAM); err != nil {
 		return err

@@ -12,18 +12,18 @@ import (
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
-var _ server.Plugger = (*machine)(nil)
+var _ control.Plugger = (*machine)(nil)
 
 // undoTime bounds the undoing of an attachment whose caller has gone.
 const undoTime = 10 * time.Second
 
-// Attach implements server.Plugger.
-func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
+// Attach implements control.Plugger.
+func (m *machine) Attach(ctx context.Context, a control.Attachment) error {
 	var todo wire.Attach
 	if err := json.Unmarshal(a.Instructions, &todo); err != nil {
 		return fmt.Errorf("%w: %w", errInstructions, err)
@@ -160,7 +160,7 @@ func (m *machine) unlessInUse(ctx context.Context, command string, args any) err
 	}
 }
 
-// Detach implements server.Plugger.
+// Detach implements control.Plugger.
 func (m *machine) Detach(ctx context.Context, instructions json.RawMessage) error {
 	todo, err := detachment(instructions)
 	if err != nil {
@@ -212,7 +212,7 @@ func (m *machine) unplug(ctx context.Context, device string) error {
 // keeps says so if it is the time that was too short for the guest.
 func keeps(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", server.ErrGuestKeeps, err)
+		return fmt.Errorf("%w: %w", control.ErrGuestKeeps, err)
 	}
 	return err
 }
@@ -260,13 +260,13 @@ func (m *machine) awaitDeleted(ctx context.Context, events *qmp.Subscription, de
 			continue
 		}
 		if event.Name == eventRefused {
-			return fmt.Errorf("%w: it has refused to", server.ErrGuestKeeps)
+			return fmt.Errorf("%w: it has refused to", control.ErrGuestKeeps)
 		}
 		return nil
 	}
 }
 
-// AwaitGone implements server.Plugger.
+// AwaitGone implements control.Plugger.
 func (m *machine) AwaitGone(ctx context.Context, instructions json.RawMessage) error {
 	todo, err := detachment(instructions)
 	if err != nil {

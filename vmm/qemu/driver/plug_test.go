@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 )
 
 // attachment adds a raw disk by a set of descriptors.
-func attachment(t *testing.T, device string) server.Attachment {
+func attachment(t *testing.T, device string) control.Attachment {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
@@ -34,7 +34,7 @@ func attachment(t *testing.T, device string) server.Attachment {
 		{"name":"blockdev-add","arguments":{"driver":"file","node-name":"d-file"},"opens":0,"undo":{"name":"blockdev-del","arguments":{"node-name":"d-file"}}},
 		{"name":"blockdev-add","arguments":{"driver":"raw","node-name":"d","file":"d-file"},"undo":{"name":"blockdev-del","arguments":{"node-name":"d"}}},
 		{"name":"device_add","arguments":%s,"undo":{"name":"device_del","arguments":{"id":"d-device"}}}]}`, device)
-	return server.Attachment{Instructions: json.RawMessage(steps), Files: []*os.File{f}}
+	return control.Attachment{Instructions: json.RawMessage(steps), Files: []*os.File{f}}
 }
 
 const (
@@ -68,7 +68,7 @@ func descriptors(t *testing.T, pid int, name string) int {
 func TestAttachAndDetach(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, binary string) {
 		m, cmd := start(t, binary, "-device", "pcie-root-port,id=p0,bus=pcie.0,addr=0x10,chassis=1", "-device", "virtio-scsi-pci,id=scsi")
-		p, ctx := m.(server.Plugger), patience(t)
+		p, ctx := m.(control.Plugger), patience(t)
 		for _, device := range []string{plugged, `{"driver":"scsi-hd","id":"d-device","drive":"d","bus":"scsi.0","scsi-id":3,"lun":0}`} {
 			a := attachment(t, device)
 			if err := p.Attach(ctx, a); err != nil {
@@ -84,7 +84,7 @@ func TestAttachAndDetach(t *testing.T) {
 				short, cancel := context.WithTimeout(ctx, time.Second)
 				err := p.Detach(short, json.RawMessage(unplugged))
 				cancel()
-				if !errors.Is(err, server.ErrGuestKeeps) {
+				if !errors.Is(err, control.ErrGuestKeeps) {
 					t.Fatalf("without a guest detaching gives %v", err)
 				}
 				gone := make(chan error, 1)
@@ -124,14 +124,14 @@ func lock(t *testing.T, path string) {
 func TestAttachIsUndone(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, binary string) {
 		m, cmd := start(t, binary, "-device", "pcie-root-port,id=p0,bus=pcie.0,addr=0x10,chassis=1")
-		p, ctx := m.(server.Plugger), patience(t)
-		for name, spoil := range map[string]func(*server.Attachment){
-			"no file":      func(a *server.Attachment) { a.Files = nil },
-			"no such file": func(a *server.Attachment) { replace(a, `"opens":0`, `"opens":1`) },
-			"no such node": func(a *server.Attachment) { replace(a, `"file":"d-file"`, `"file":"e"`) },
-			"no such bus":  func(a *server.Attachment) { replace(a, `"bus":"p0"`, `"bus":"harbour"`) },
-			"no JSON":      func(a *server.Attachment) { a.Instructions = json.RawMessage(`{"steps":1}`) },
-			"in use":       func(a *server.Attachment) { lock(t, a.Files[0].Name()) },
+		p, ctx := m.(control.Plugger), patience(t)
+		for name, spoil := range map[string]func(*control.Attachment){
+			"no file":      func(a *control.Attachment) { a.Files = nil },
+			"no such file": func(a *control.Attachment) { replace(a, `"opens":0`, `"opens":1`) },
+			"no such node": func(a *control.Attachment) { replace(a, `"file":"d-file"`, `"file":"e"`) },
+			"no such bus":  func(a *control.Attachment) { replace(a, `"bus":"p0"`, `"bus":"harbour"`) },
+			"no JSON":      func(a *control.Attachment) { a.Instructions = json.RawMessage(`{"steps":1}`) },
+			"in use":       func(a *control.Attachment) { lock(t, a.Files[0].Name()) },
 		} {
 			a := attachment(t, plugged)
 			path := a.Files[0].Name()
@@ -154,11 +154,11 @@ func TestAttachIsUndone(t *testing.T) {
 	})
 }
 
-func replace(a *server.Attachment, old, new string) {
+func replace(a *control.Attachment, old, new string) {
 	a.Instructions = json.RawMessage(strings.Replace(string(a.Instructions), old, new, 1))
 }
 
-func reset(t *testing.T, m server.Machine) {
+func reset(t *testing.T, m control.Machine) {
 	t.Helper()
 	if err := driver.Reset(patience(t), m); err != nil {
 		t.Error(err)

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/qga"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 
-var _ server.Rebooter = (*machine)(nil)
+var _ control.Rebooter = (*machine)(nil)
 
 const (
 	// offWithin is how long a guest may take to shut down so that it is reset: then its
@@ -36,7 +36,7 @@ type rebooting struct {
 	resetting bool
 }
 
-// Reboot implements server.Rebooter.
+// Reboot implements control.Rebooter.
 func (m *machine) Reboot(ctx context.Context, button bool) error {
 	err := m.withAgent(ctx, func(agent *qga.Client) error { return agent.Reboot(ctx) })
 	if err == nil {
@@ -99,7 +99,7 @@ func (m *machine) endReboot(ctx context.Context) error {
 		return nil
 	}
 	if err := m.onShutdown(ctx, "poweroff"); err != nil {
-		if !errors.Is(err, server.ErrMonitorClosed) {
+		if !errors.Is(err, control.ErrMonitorClosed) {
 			m.reboot.over.Reset(rebootAgain)
 		}
 		return err

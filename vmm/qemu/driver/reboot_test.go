@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 )
 
@@ -38,12 +38,12 @@ type command struct {
 }
 
 // dialMonitor connects a driver to a QEMU.
-func dialMonitor(t *testing.T, reset func()) (*monitor, server.Machine) {
+func dialMonitor(t *testing.T, reset func()) (*monitor, control.Machine) {
 	t.Helper()
 	near, far := net.Pipe()
 	q := &monitor{out: json.NewEncoder(far), hangUp: far.Close, status: "running", action: "poweroff"}
 	go q.serve(far)
-	m, err := driver.QEMU{}.Connect(t.Context(), server.Link{Reset: reset, Dial: func(context.Context, string) (net.Conn, error) { return near, nil }})
+	m, err := driver.QEMU{}.Connect(t.Context(), control.Link{Reset: reset, Dial: func(context.Context, string) (net.Conn, error) { return near, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +116,9 @@ func (q *monitor) event(name, reason string) {
 }
 
 // press asks the guest to reboot by its power button.
-func press(t *testing.T, m server.Machine) {
+func press(t *testing.T, m control.Machine) {
 	t.Helper()
-	if err := m.(server.Rebooter).Reboot(t.Context(), true); err != nil {
+	if err := m.(control.Rebooter).Reboot(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,7 +3,7 @@ package driver_test
 import (
 	"testing"
 
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 )
 
 // TestSuspendedToDisk: QEMU says so before the guest's shutdown, and a reset in between means
@@ -11,12 +11,12 @@ import (
 func TestSuspendedToDisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		events []string
-		want   server.Ending
+		want   control.Ending
 	}{
-		"suspended":              {[]string{"SUSPEND_DISK", "SHUTDOWN"}, server.Ending{Shutdown: true, Suspended: true}},
-		"shut down":              {[]string{"SHUTDOWN"}, server.Ending{Shutdown: true}},
-		"reset, and a shutdown":  {[]string{"SUSPEND_DISK", "RESET", "SHUTDOWN"}, server.Ending{Shutdown: true}},
-		"reset, and a suspended": {[]string{"RESET", "SUSPEND_DISK", "SHUTDOWN"}, server.Ending{Shutdown: true, Suspended: true}},
+		"suspended":              {[]string{"SUSPEND_DISK", "SHUTDOWN"}, control.Ending{Shutdown: true, Suspended: true}},
+		"shut down":              {[]string{"SHUTDOWN"}, control.Ending{Shutdown: true}},
+		"reset, and a shutdown":  {[]string{"SUSPEND_DISK", "RESET", "SHUTDOWN"}, control.Ending{Shutdown: true}},
+		"reset, and a suspended": {[]string{"RESET", "SUSPEND_DISK", "SHUTDOWN"}, control.Ending{Shutdown: true, Suspended: true}},
 	} {
 		q, m := dialMonitor(t, nil)
 		for _, event := range test.events {

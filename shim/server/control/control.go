@@ -1,6 +1,6 @@
-// Package server is the shim itself: it carries out one plan, keeps what the
-// VMM needs, saves and restores it, and writes down how it ended.
-package server
+// Package control is how the shim speaks to a VMM: what the driver of each kind of VMM implements.
+// What not every VMM can do is an interface of its own, which a Machine may have.
+package control
 
 import (
 	"context"
