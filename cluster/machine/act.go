@@ -220,12 +220,6 @@ func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, k
 	return errors.Join(faults...)
 }
 
-// event tells Kubernetes of something that happened to the VM.
-func (r *Reconciler) event(vm *kubevirtv1.VirtualMachine, e action.Event) {
-	const most = 1000 // of the 1024 bytes that a note may have
-	r.Events.Eventf(vm, nil, e.Kind, e.Reason, e.Reason, "%s", action.Clip(e.Note, most))
-}
-
 // explain returns an action's error as what the VM's owner should know of it; nil if that is
 // nothing: the API server is away or busy.
 func explain(a action.Action, err error) *action.Failure {
@@ -250,4 +244,16 @@ func explain(a action.Action, err error) *action.Failure {
 		return nil
 	}
 	return &action.Failure{Reason: reason, Event: event, Message: action.Clip(err.Error(), action.Longest)}
+}
+
+// sizePatch is a merge patch of an instance, without its resource version: nobody else writes these fields.
+func sizePatch(a action.ResizeInstance) ([]byte, error) {
+	domain := map[string]any{"cpu": map[string]any{"sockets": a.Sockets}}
+	if a.Memory != nil {
+		domain["memory"] = map[string]any{"guest": a.Memory}
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": a.Instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
+		"spec":     map[string]any{"domain": domain},
+	})
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -101,18 +100,6 @@ func prepare(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 	}
 	if !slices.Contains(vm.Finalizers, contract.FinalizerMachine) {
 		to.Finalizers = append(to.Finalizers, contract.FinalizerMachine)
-	}
-	return to
-}
-
-// flipped returns a halted VM with the run strategy by which a request to start it is
-// honoured.
-func flipped(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
-	to := vm.DeepCopy()
-	if to.Spec.RunStrategy != nil {
-		*to.Spec.RunStrategy = kubevirtv1.RunStrategyAlways
-	} else {
-		**running(to) = true
 	}
 	return to
 }
@@ -231,15 +218,4 @@ func taken(o observed) *kubevirtv1.VirtualMachineInstance {
 
 func without(all []string, one string) []string {
 	return slices.DeleteFunc(all, func(s string) bool { return s == one })
-}
-
-// blocked says that another's instance has the VM's name.
-func blocked(o observed) *action.Failure {
-	whose := "no VirtualMachine's"
-	if owner := metav1.GetControllerOf(o.instance); owner != nil {
-		whose = fmt.Sprintf("of %s %s with UID %s", owner.Kind, owner.Name, owner.UID)
-	}
-	return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: action.Clip(fmt.Sprintf(
-		"VirtualMachineInstance %s/%s exists and is not this VM's but %s: delete it, or give the VM another name",
-		o.instance.Namespace, o.instance.Name, whose), action.Longest)}
 }

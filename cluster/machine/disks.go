@@ -18,15 +18,6 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// ClaimUses knows which pods used the claims of disks since a save, which is named by the directory of its
-// image: of those disks that don't show it themselves.
-type ClaimUses interface {
-	// Look returns all of it, up to now.
-	Look(ctx context.Context, namespace, directory string) ([]claimwatch.Use, error)
-	// Known returns what is known already.
-	Known(namespace, directory string) []claimwatch.Use
-}
-
 // spoiled says why an instance that is about to be made must not go on from its image; nil: it may, or
 // it boots.
 func (r *Reconciler) spoiled(ctx context.Context, d decision) (*action.Failure, error) {

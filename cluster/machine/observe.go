@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,7 +109,7 @@ func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine
 	if there, err := get(ctx, r.Live, types.NamespacedName{Namespace: vm.Namespace, Name: name}, &revision); err != nil || !there {
 		return nil, err
 	}
-	return readRevision(&revision, vm), nil
+	return run.ReadRevision(&revision, vm), nil
 }
 
 // observeSleep reads what is known of a VM's memory on claims.
@@ -151,16 +150,4 @@ func (r *Reconciler) otherUser(ctx context.Context, vm *kubevirtv1.VirtualMachin
 		}
 	}
 	return "", nil
-}
-
-// get reads an object, which need not be there.
-func get(ctx context.Context, from client.Reader, key types.NamespacedName, object client.Object) (there bool, err error) {
-	err = from.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %T %s: %w", object, key, err)
-	}
-	return true, nil
 }

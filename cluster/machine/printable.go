@@ -14,7 +14,7 @@ import (
 
 // printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
 // order, except that an instance without any news is Unknown, whatever it was
-// before.
+// that it was.
 func printable(r ruling) kubevirtv1.PrintableStatus {
 	up := r.own() // what its status says is of now
 	if r.state != run.Alive {
@@ -95,11 +95,6 @@ func (r ruling) provisioning(v volume) bool {
 		return false
 	}
 	return !v.ready() && !(v.binding() && r.wanted())
-}
-
-// wanted: there is an instance, or there is to be one as soon as may be.
-func (r ruling) wanted() bool {
-	return r.state == run.Alive || r.step == start && r.fault == nil
 }
 
 // again: the instance has ended, and another one follows.

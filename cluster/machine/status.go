@@ -16,23 +16,6 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
-// Reasons of conditions and events, as KubeVirt spells them.
-const (
-	reasonSuccessfulCreate           = "SuccessfulCreate"
-	reasonFailedCreate               = "FailedCreate"
-	reasonSuccessfulDelete           = "SuccessfulDelete"
-	reasonFailedDelete               = "FailedDelete"
-	reasonFailedStart                = "FailedStart"
-	reasonSuccessfulDataVolumeCreate = "SuccessfulDataVolumeCreate"
-	reasonFailedDataVolumeCreate     = "FailedDataVolumeCreate"
-	reasonFailedDataVolumeImport     = "FailedDataVolumeImport"
-	reasonUnauthorizedDataVolume     = "UnauthorizedDataVolumeCreate"
-	reasonSourceNotAvailable         = "SourcePVCNotAvailabe"
-	reasonNoInstance                 = "VMINotExists"
-	reasonNoInstanceCondition        = "VMIConditionMissing"
-	reasonTemplateChanged            = "RestartRequired"
-)
-
 // status returns the VM's status as it is to be. What others write in it stays.
 func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 	own, restart := r.own(), restartChanges(r.observed)

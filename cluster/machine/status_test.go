@@ -199,7 +199,7 @@ func TestRestartRequired(t *testing.T) {
 				}
 				i.Status.RuntimeUser = int64(len(i.Spec.Hostname))
 			}}
-			o.started = readRevision(revision, vm)
+			o.started = run.ReadRevision(revision, vm)
 			c.change(&vm.Spec)
 			vm.Generation = 2
 			got := status(judge(o))
@@ -245,7 +245,7 @@ func TestRevision(t *testing.T) {
 	if want := "revision-start-vm-vm-uid-1"; revision.Name != want {
 		t.Errorf("name %s, want %s", revision.Name, want)
 	}
-	if got := readRevision(revision, vm); got == nil || strategyOf(&kubevirtv1.VirtualMachine{Spec: *got}) != "Always" {
+	if got := run.ReadRevision(revision, vm); got == nil || strategyOf(&kubevirtv1.VirtualMachine{Spec: *got}) != "Always" {
 		t.Errorf("read as %+v", got)
 	}
 	var data map[string]any
@@ -261,7 +261,7 @@ func TestRevision(t *testing.T) {
 	broken.Data.Raw = []byte("{")
 	empty := revision.DeepCopy()
 	empty.Data.Raw = []byte("{}")
-	if readRevision(strange, vm) != nil || readRevision(broken, vm) != nil || readRevision(empty, vm) != nil {
+	if run.ReadRevision(strange, vm) != nil || run.ReadRevision(broken, vm) != nil || run.ReadRevision(empty, vm) != nil {
 		t.Error("a revision that is another's, broken or empty is believed")
 	}
 }

@@ -74,6 +74,21 @@ func NewRevision(vm *kubevirtv1.VirtualMachine) (*appsv1.ControllerRevision, err
 	}, nil
 }
 
+// revisionData is what a ControllerRevision keeps of a VM.
+type revisionData struct {
+	Spec kubevirtv1.VirtualMachineSpec `json:"spec"`
+}
+
+// ReadRevision returns the spec that a ControllerRevision keeps, if it is the VM's and can be
+// read.
+func ReadRevision(revision *appsv1.ControllerRevision, vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineSpec {
+	var data revisionData
+	if !metav1.IsControlledBy(revision, vm) || json.Unmarshal(revision.Data.Raw, &data) != nil || data.Spec.Template == nil {
+		return nil
+	}
+	return &data.Spec
+}
+
 // Run is an instance that is about to be made, with the ControllerRevision that keeps what it is made from.
 type Run struct {
 	Instance *kubevirtv1.VirtualMachineInstance

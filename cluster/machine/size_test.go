@@ -91,7 +91,7 @@ func TestLiveSize(t *testing.T) {
 		}
 		o := observed{
 			vm: vm, instance: made(vm, kubevirtv1.PhaseRunning, true), now: noon, defaults: noDefaults,
-			cluster: configuration.Configuration{LiveUpdate: true}, started: readRevision(revision, vm),
+			cluster: configuration.Configuration{LiveUpdate: true}, started: run.ReadRevision(revision, vm),
 		}
 		o.instance.Spec.Domain = domain(2, "1Gi")
 		boot := resource.MustParse("1Gi")

@@ -1,15 +1,12 @@
 package machine
 
 import (
-	"encoding/json"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/cluster/machine/run"
-	"github.com/vmlet/vmlet/contract"
 )
 
 // size is what can be changed of a guest that runs.
@@ -89,16 +86,4 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 	if past.Spec.Domain.Memory != nil && !(refused(kubevirtv1.ConditionHotMemoryChange) && same(s.memory, now.memory)) {
 		past.Spec.Domain.Memory.Guest = s.memory
 	}
-}
-
-// sizePatch is a merge patch of an instance, without its resource version: nobody else writes these fields.
-func sizePatch(a action.ResizeInstance) ([]byte, error) {
-	domain := map[string]any{"cpu": map[string]any{"sockets": a.Sockets}}
-	if a.Memory != nil {
-		domain["memory"] = map[string]any{"guest": a.Memory}
-	}
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": a.Instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
-		"spec":     map[string]any{"domain": domain},
-	})
 }

@@ -1,31 +1,13 @@
 package machine
 
 import (
-	"encoding/json"
-
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine/run"
+	"github.com/vmlet/vmlet/contract"
 )
-
-// revisionData is what a ControllerRevision keeps of a VM.
-type revisionData struct {
-	Spec kubevirtv1.VirtualMachineSpec `json:"spec"`
-}
-
-// readRevision returns the spec that a ControllerRevision keeps, if it is the VM's and can be
-// read.
-func readRevision(revision *appsv1.ControllerRevision, vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineSpec {
-	var data revisionData
-	if !metav1.IsControlledBy(revision, vm) || json.Unmarshal(revision.Data.Raw, &data) != nil || data.Spec.Template == nil {
-		return nil
-	}
-	return &data.Spec
-}
 
 // restartChanges returns the fields of the VM that a restart would change in its instance:
 // those of the instance that the VM had when it was started against those of the one that it
@@ -59,4 +41,25 @@ func restartChanges(o observed) []string {
 		return []string{"spec.template"}
 	}
 	return differences(types, "spec.template", a, b)
+}
+
+// typeChanges are the matchers of the VM that are others than those that its instance was started
+// with.
+func typeChanges(before, after *kubevirtv1.VirtualMachineSpec) (paths []string) {
+	if !equality.Semantic.DeepEqual(before.Instancetype, after.Instancetype) {
+		paths = append(paths, "spec.instancetype")
+	}
+	if !equality.Semantic.DeepEqual(before.Preference, after.Preference) {
+		paths = append(paths, "spec.preference")
+	}
+	return paths
+}
+
+// dropTypes removes from an instance's annotations those that name its types.
+func dropTypes(annotations map[string]string) {
+	for _, key := range []string{
+		contract.AnnotationInstancetype, contract.AnnotationClusterInstancetype, contract.AnnotationPreference, contract.AnnotationClusterPreference,
+	} {
+		delete(annotations, key)
+	}
 }

@@ -2,28 +2,17 @@ package machine
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/machine/action"
 	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 	"github.com/vmlet/vmlet/cluster/machine/run"
-)
-
-// step is what a run strategy asks for next.
-type step int
-
-const (
-	stay step = iota
-	start
-	stop
 )
 
 // ruling is what follows from the run strategy, the requests and the state of the instance.
@@ -83,32 +72,6 @@ func judge(o observed) ruling {
 	return r
 }
 
-// next says what a run strategy asks for, given the state of the instance and the first
-// request.
-func next(strategy kubevirtv1.RunStrategy, s run.Stage, request kubevirtv1.StateChange, fresh bool) step {
-	if s == run.Deleting {
-		return stay
-	}
-	if s == run.Alive && request == kubevirtv1.StateChangeStop {
-		return stop
-	}
-	switch strategy {
-	case kubevirtv1.RunStrategyAlways:
-		return choose(s == run.Absent, s.Ended())
-	case kubevirtv1.RunStrategyRerunOnFailure:
-		return choose(s == run.Absent && (fresh || request == kubevirtv1.StateChangeStart), s.Ended())
-	case kubevirtv1.RunStrategyManual:
-		return choose(s == run.Absent && request == kubevirtv1.StateChangeStart, s.Ended() && request != "")
-	case kubevirtv1.RunStrategyOnce:
-		return choose(s == run.Absent && fresh, false)
-	case kubevirtv1.RunStrategyHalted:
-		return choose(false, s != run.Absent)
-	case kubevirtv1.RunStrategyHibernate:
-		return choose(false, s.Ended())
-	}
-	return stay
-}
-
 // nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
 // the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
 func nextAsleep(r ruling) step {
@@ -119,16 +82,6 @@ func nextAsleep(r ruling) step {
 		return choose(r.hibernation.Starts, false)
 	}
 	return r.step
-}
-
-func choose(starts, stops bool) step {
-	switch {
-	case starts:
-		return start
-	case stops:
-		return stop
-	}
-	return stay
 }
 
 // create sets what is made for a start, or why it has to wait.
@@ -196,81 +149,18 @@ func (r *ruling) faults() *action.Failure {
 	return nil
 }
 
-// pending returns the requests that have not been carried out, the next one first. One that
-// can't be carried out under the run strategy is dropped, so that it doesn't keep others from
-// being queued.
-func pending(requests []kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) []kubevirtv1.StateChangeRequest {
-	for len(requests) > 0 && done(requests[0], strategy, own) {
-		requests = requests[1:]
+// blocked says that another's instance has the VM's name.
+func blocked(o observed) *action.Failure {
+	whose := "no VirtualMachine's"
+	if owner := metav1.GetControllerOf(o.instance); owner != nil {
+		whose = fmt.Sprintf("of %s %s with UID %s", owner.Kind, owner.Name, owner.UID)
 	}
-	return requests
+	return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: action.Clip(fmt.Sprintf(
+		"VirtualMachineInstance %s/%s exists and is not this VM's but %s: delete it, or give the VM another name",
+		o.instance.Namespace, o.instance.Name, whose), action.Longest)}
 }
 
-func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) bool {
-	if strategy == kubevirtv1.RunStrategyOnce || strategy == kubevirtv1.RunStrategyHibernate {
-		return true
-	}
-	switch r.Action {
-	case kubevirtv1.StateChangeStop:
-		return r.UID == nil || own == nil || own.UID != *r.UID
-	case kubevirtv1.StateChangeStart:
-		if strategy == kubevirtv1.RunStrategyHalted && !startsPaused(r) {
-			return true
-		}
-		return run.StageOf(own) == run.Alive
-	}
-	return true
-}
-
-// startsPaused: the guest is to be held before its first instruction.
-func startsPaused(r kubevirtv1.StateChangeRequest) bool {
-	return r.Action == kubevirtv1.StateChangeStart && r.Data["paused"] == "true"
-}
-
-func first(requests []kubevirtv1.StateChangeRequest) kubevirtv1.StateChange {
-	if len(requests) == 0 {
-		return ""
-	}
-	return requests[0].Action
-}
-
-// countFailures returns the starts that have failed in a row, with the instance's if it is
-// one: it ended, and never ran. One whose guest shut down at once has not failed, but Always is not
-// to start it over and over. An instance that is being deleted says nothing.
-func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance, now time.Time) *kubevirtv1.StartFailure {
-	switch strategy {
-	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
-	default:
-		return nil
-	}
-	switch {
-	case run.NotResumed(own):
-		return so // nobody tried to boot the guest
-	case own != nil && run.Ran(own), strategy != kubevirtv1.RunStrategyAlways && run.StageOf(own) == run.Succeeded:
-		return nil
-	case !run.StageOf(own).Ended() || so != nil && so.LastFailedVMIUID == own.UID:
-		return so
-	}
-	count := 1
-	if so != nil {
-		count += min(so.ConsecutiveFailCount, 1000) // somebody else may have written it
-	}
-	failure := &kubevirtv1.StartFailure{ConsecutiveFailCount: count, LastFailedVMIUID: own.UID}
-	if strategy != kubevirtv1.RunStrategyOnce {
-		retry := metav1.NewTime(now.Add(backoff(count, own.UID))).Rfc3339Copy()
-		failure.RetryAfterTimestamp = &retry
-	}
-	return failure
-}
-
-// backoff is how long the next start waits after so many have failed in a row: the base
-// times the square of their number, and up to half as much again, which follows from the
-// instance, so that VMs that failed together don't start together. The next leader
-// computes the same wait; wait.Backoff keeps a count of its own, and only multiplies.
-func backoff(failures int, instance types.UID) time.Duration {
-	hash := fnv.New32a()
-	hash.Write([]byte(instance))
-	delay := run.RetryBase * time.Duration(failures*failures)
-	delay += time.Duration(float64(delay) / 2 * float64(hash.Sum32()) / (1 << 32))
-	return min(delay, run.RetryMost)
+// wanted: there is an instance, or there is to be one as soon as may be.
+func (r ruling) wanted() bool {
+	return r.state == run.Alive || r.step == start && r.fault == nil
 }
