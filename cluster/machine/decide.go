@@ -14,15 +14,6 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// decision is what is to be done next.
-type decision struct {
-	// actions are carried out in order, up to the first that fails; those that are independent
-	// all.
-	actions []action.Action
-	// again is when the VM has to be looked at though nothing has changed; zero is never.
-	again time.Time
-}
-
 // decide says what is to be done about a VM next.
 func decide(o observed) decision {
 	if o.vm == nil {
@@ -43,50 +34,39 @@ func decide(o observed) decision {
 	if to := taken(o); to != nil && o.failed == nil {
 		return decision{actions: []action.Action{action.PatchInstance{To: to}}}
 	}
-	r := judge(o)
-	if r.flip && o.failed == nil {
+	d := decideRun(o)
+	if d.pausedStart() && o.failed == nil {
 		return decision{actions: []action.Action{action.PatchMachine{To: flipped(o.vm)}}}
 	}
-	d := decision{actions: release(o)}
-	if o.failed == nil && r.step != stop { // a VM whose disk can't be made can be stopped
-		d.actions = append(d.actions, adoptions(o)...)
-		d.actions = append(d.actions, creations(r)...)
+	d.do(release(o)...)
+	for _, at := range []time.Time{d.retry, d.hibernation.Again, d.hibernation.Retry} {
+		d.look(at)
 	}
-	d.again = r.retry
-	d.look(r.hibernation.Again)
-	d.look(r.hibernation.Retry)
-	if o.failed == nil {
-		d.actions = append(d.actions, r.hibernation.First...)
+	if o.failed != nil { // nothing is tried again at once, but the status says so
+		d.write()
+		return d
 	}
-	d.write(r)
-	if o.failed == nil {
-		d.actions = append(d.actions, r.hibernation.Then...)
-		d.actions = append(d.actions, r.resize()...)
+	if d.step != stop { // a VM whose disk can't be made can be stopped
+		d.do(adoptions(o)...)
+		d.do(creations(d)...)
 	}
-	if r.step == stop && o.failed == nil {
-		d.actions = append(d.actions, action.DeleteInstance{Instance: o.own()})
+	d.do(d.hibernation.First...)
+	d.write()
+	d.do(d.hibernation.Then...)
+	if d.step == stop {
+		d.do(action.DeleteInstance{Instance: o.own()})
+	} else {
+		d.do(resize(o)...)
 	}
 	return d
 }
 
-// starts: an instance is made.
-func (d decision) starts() bool {
-	return slices.ContainsFunc(d.actions, action.Is[action.CreateInstance])
-}
-
-// look has the VM looked at again at a time, if that is earlier than another; zero is never.
-func (d *decision) look(at time.Time) {
-	if !at.IsZero() && (d.again.IsZero() || at.Before(d.again)) {
-		d.again = at
-	}
-}
-
 // write adds the VM's status where it says something new.
-func (d *decision) write(r ruling) {
-	to := status(r)
-	now, later := news(&r.vm.Status, to, r.own(), r.now)
+func (d *decision) write() {
+	to := status(*d)
+	now, later := news(&d.vm.Status, to, d.own(), d.now)
 	if now {
-		d.actions = append(d.actions, action.WriteStatus{Status: to, Events: eventsOf(r, to)})
+		d.do(action.WriteStatus{Status: to, Events: eventsOf(*d, to)})
 	}
 	d.look(later)
 }
@@ -105,27 +85,27 @@ func prepare(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 }
 
 // creations are the objects that the VM is to be given now.
-func creations(r ruling) (actions []action.Action) {
-	for _, v := range r.volumes {
+func creations(d decision) (actions []action.Action) {
+	for _, v := range d.volumes {
 		switch {
-		case v.missing() && (immediate(r.vm) || r.step == start):
-			if r.imports {
+		case v.missing() && (immediate(d.vm) || d.step == start):
+			if d.imports {
 				actions = append(actions, action.CreateDataVolume{Template: v.template})
-			} else if imports.Fault(v.template, r.vm.Namespace) == "" {
+			} else if imports.Fault(v.template, d.vm.Namespace) == "" {
 				actions = append(actions, action.ImportClaim{Template: v.template})
 			}
-		case v.dataVolume != nil && v.dataVolume.waits() && r.wanted() && !v.bindNow:
+		case v.dataVolume != nil && v.dataVolume.waits() && d.wanted() && !v.bindNow:
 			actions = append(actions, action.BindClaim{Name: v.name})
 		}
 	}
-	if r.creating == nil {
+	if d.starts == nil {
 		return actions
 	}
-	if r.cluster.Stack.Mutates() {
-		r.defaults(r.creating) // the stack's webhooks take the place of the one that would
+	if d.cluster.Stack.Mutates() {
+		d.defaults(d.starts.Instance) // the stack's webhooks take the place of the one that would
 	}
-	actions = append(append(actions, r.preparing...), action.CreateRevision{Revision: r.revision}, action.CreateInstance{Instance: r.creating})
-	return append(actions, action.PruneRevisions{Keep: append(typeRevisions(r.vm), r.revision.Name)})
+	actions = append(append(actions, d.preparing...), action.CreateRevision{Revision: d.starts.Revision}, action.CreateInstance{Instance: d.starts.Instance})
+	return append(actions, action.PruneRevisions{Keep: append(typeRevisions(d.vm), d.starts.Revision.Name)})
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.
@@ -139,33 +119,34 @@ func adoptions(o observed) (actions []action.Action) {
 }
 
 // remove decides about a VM that is being deleted.
-func remove(o observed) (d decision) {
+func remove(o observed) decision {
+	d := decideRun(o)
 	own := o.own()
 	orphan := slices.Contains(o.vm.Finalizers, metav1.FinalizerOrphanDependents)
 	if own != nil && !orphan {
-		d.write(judge(o))
+		d.write()
 		if o.failed == nil && run.StageOf(own) != run.Deleting {
-			d.actions = append(d.actions, action.DeleteInstance{Instance: own})
+			d.do(action.DeleteInstance{Instance: own})
 		}
-		d.actions = append(d.actions, release(o)...)
+		d.do(release(o)...)
 		return d
 	}
 	if own != nil {
 		if own.Spec.StopStrategy != "" && run.StageOf(own) == run.Alive {
-			d.actions = append(d.actions, action.DirectInstance{Instance: own, Volumes: own.Spec.UtilityVolumes}) // nobody would know that it is saved
+			d.do(action.DirectInstance{Instance: own, Volumes: own.Spec.UtilityVolumes}) // nobody would know that it is saved
 		}
-		d.actions = append(d.actions, action.PatchInstance{To: released(own, o.vm)})
+		d.do(action.PatchInstance{To: released(own, o.vm)})
 	} else {
-		d.actions = append(d.actions, release(o)...)
+		d.do(release(o)...)
 	}
 	if orphan {
-		d.actions = append(d.actions, action.PruneRevisions{}) // they mean nothing without the VM
+		d.do(action.PruneRevisions{}) // they mean nothing without the VM
 	}
 	if slices.Contains(o.vm.Finalizers, contract.FinalizerMachine) {
-		d.actions = append(d.actions, hibernation.Forget(o.vm)...)
+		d.do(hibernation.Forget(o.vm)...)
 		to := o.vm.DeepCopy()
 		to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
-		d.actions = append(d.actions, action.PatchMachine{To: to})
+		d.do(action.PatchMachine{To: to})
 	}
 	return d
 }

@@ -338,7 +338,7 @@ func TestStrategyIsActedOn(t *testing.T) {
 		if c.phase != "" {
 			o.instance = made(o.vm, c.phase, true)
 		}
-		if got := status(judge(o)).RunStrategy; got != c.want {
+		if got := status(decideRun(o)).RunStrategy; got != c.want {
 			t.Errorf("%s, %s: %s, want %s", c.strategy, c.phase, got, c.want)
 		}
 	}
@@ -381,7 +381,7 @@ func TestBackoff(t *testing.T) {
 			if got := told(d); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
-			failures := status(judge(o)).StartFailure
+			failures := status(decideRun(o)).StartFailure
 			if failures == nil {
 				failures = &kubevirtv1.StartFailure{}
 			}
@@ -663,7 +663,7 @@ func TestPrintableStatus(t *testing.T) {
 		{func(o *observed) { at := metav1.NewTime(noon); o.vm.DeletionTimestamp = &at }, "Terminating"},
 	} {
 		step.add(&o)
-		if got := status(judge(o)).PrintableStatus; got != step.want {
+		if got := status(decideRun(o)).PrintableStatus; got != step.want {
 			t.Errorf("%s, want %s", got, step.want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -15,134 +14,127 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
-// ruling is what follows from the run strategy, the requests and the state of the instance.
-type ruling struct {
+// decision is what is to be done about a VM next, and what follows from its run strategy, its requests and the
+// state of its instance.
+type decision struct {
 	observed
-	strategy kubevirtv1.RunStrategy
-	state    run.Stage
-	// fresh: the strategy is another than the one last acted on.
-	fresh    bool
-	requests []kubevirtv1.StateChangeRequest
-	failures *kubevirtv1.StartFailure
-	// flip: the VM's run strategy becomes Always, as somebody asked for a paused start.
-	flip bool
-	step step
+	intent
 	// hibernation is what becomes of the guest's saved memory.
 	hibernation hibernation.Decision
-	// preparing is what is to be made or deleted before the instance is made.
-	preparing []action.Action
-	// creating is the instance that is made now, with its revision; nil if none is.
-	creating *kubevirtv1.VirtualMachineInstance
-	revision *appsv1.ControllerRevision
-	// retry is when a start is tried that has to wait for its time; zero if none has.
-	retry time.Time
+	step        step
 	// fault is what the user has to mend before the VM can do as its spec says; nil if nothing.
 	fault *action.Failure
+	// starts is the run that begins now; nil if none does. preparing is what is made or deleted before it.
+	starts    *run.Run
+	preparing []action.Action
+	// retry is when a start is tried that has to wait for its time; zero if none has.
+	retry time.Time
+	// actions are carried out in order, up to the first that fails; those that are independent
+	// all.
+	actions []action.Action
+	// again is when the VM has to be looked at though nothing has changed; zero is never.
+	again time.Time
+}
+
+// do adds actions.
+func (d *decision) do(all ...action.Action) { d.actions = append(d.actions, all...) }
+
+// look has the VM looked at again at a time, if that is earlier than another; zero is never.
+func (d *decision) look(at time.Time) {
+	if !at.IsZero() && (d.again.IsZero() || at.Before(d.again)) {
+		d.again = at
+	}
 }
 
 // view is what the rules of hibernation go by.
-func (r ruling) view() hibernation.View { return r.observed.view(r.strategy, r.requests) }
+func (d decision) view() hibernation.View {
+	v := d.observed.view()
+	v.Strategy, v.Request = d.strategy, d.request()
+	return v
+}
 
-// judge applies the run strategy.
-func judge(o observed) ruling {
-	own := o.own()
-	r := ruling{observed: o, strategy: strategyOf(o.vm), state: run.StageOf(own)}
-	r.fresh = o.vm.Status.RunStrategy != r.strategy
-	r.requests = pending(o.vm.Status.StateChangeRequests, r.strategy, own)
-	r.failures = countFailures(o.vm.Status.StartFailure, r.strategy, own, o.now)
-	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == run.Failed && len(r.requests) == 0 && !run.NotResumed(own) {
-		// Once the instance is deleted, nothing else says that it failed.
-		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
-	}
-	r.hibernation = hibernation.Decide(r.view())
+// wanted: there is an instance, or there is to be one as soon as may be.
+func (d decision) wanted() bool {
+	return d.stage == run.Alive || d.step == start && d.fault == nil
+}
+
+// decideRun applies the run strategy: the decision has no actions yet.
+func decideRun(o observed) decision {
+	d := decision{observed: o, intent: intentOf(o)}
+	d.hibernation = hibernation.Decide(d.view())
 	if !o.vm.DeletionTimestamp.IsZero() {
-		r.fault = o.failed
-		return r
+		d.fault = o.failed
+		return d
 	}
-	request := first(r.requests)
-	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == run.Absent && request == kubevirtv1.StateChangeStart
-	r.step = next(r.strategy, r.state, request, r.fresh)
-	if r.hibernation.Asleep() {
-		r.step = nextAsleep(r)
+	d.step = d.next()
+	if d.hibernation.Asleep() {
+		d.step = nextAsleep(o, d.stage, d.hibernation, d.step)
 	}
-	r.fault = r.faults()
-	if r.step == start {
-		r.create()
+	d.fault = faultOf(o, d.strategy, d.step)
+	if d.step == start && d.fault == nil {
+		d.begin()
 	}
-	return r
+	return d
 }
 
 // nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
 // the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
-func nextAsleep(r ruling) step {
+func nextAsleep(o observed, stage run.Stage, h hibernation.Decision, other step) step {
 	switch {
-	case r.state.Ended(), r.Spoiled != nil && r.state == run.Alive:
+	case stage.Ended(), o.Spoiled != nil && stage == run.Alive:
 		return stop
-	case r.state == run.Absent:
-		return choose(r.hibernation.Starts, false)
+	case stage == run.Absent:
+		return choose(h.Starts, false)
 	}
-	return r.step
+	return other
 }
 
-// create sets what is made for a start, or why it has to wait.
-func (r *ruling) create() {
-	if r.fault != nil || slices.ContainsFunc(r.volumes, func(v volume) bool { return !v.ready() }) {
+// begin sets the run that begins, or why it has to wait.
+func (d *decision) begin() {
+	if slices.ContainsFunc(d.volumes, func(v volume) bool { return !v.ready() }) {
 		return
 	}
-	if f := r.failures; f != nil && run.Awaited(f.RetryAfterTimestamp, r.now) {
-		r.retry = f.RetryAfterTimestamp.Time
+	if f := d.failures; f != nil && run.Awaited(f.RetryAfterTimestamp, d.now) {
+		d.retry = f.RetryAfterTimestamp.Time
 		return
 	}
-	made, err := r.newRun()
+	var err error
+	if hibernation.Restores(d.view(), d.hibernation) {
+		d.starts, err = hibernation.Restore(d.view(), &d.hibernation, d.paused())
+	} else if d.starts, err = run.New(d.vm, d.paused()); err == nil {
+		d.preparing = hibernation.Mount(d.view(), d.starts.Instance)
+	}
 	if err != nil {
-		r.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
+		d.fault = &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: err.Error()}
 	}
-	if made == nil {
-		return
-	}
-	r.creating, r.revision = made.Instance, made.Revision
-	if len(r.requests) > 0 {
-		r.requests = r.requests[1:]
+	if d.starts != nil && len(d.requests) > 0 {
+		d.requests = d.requests[1:]
 	}
 }
 
-// newRun returns the run that begins: its guest goes on, or boots. It is nil where the guest can't go on, and the
-// hibernation says why.
-func (r *ruling) newRun() (*run.Run, error) {
-	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
-	if hibernation.Restores(r.view(), r.hibernation) {
-		return hibernation.Restore(r.view(), &r.hibernation, paused)
-	}
-	made, err := run.New(r.vm, paused)
-	if err == nil {
-		r.preparing = hibernation.Mount(r.view(), made.Instance)
-	}
-	return made, err
-}
-
-// faults returns what keeps the VM from starting until somebody mends it.
-func (r *ruling) faults() *action.Failure {
+// faultOf returns what keeps the VM from starting until somebody mends it.
+func faultOf(o observed, strategy kubevirtv1.RunStrategy, next step) *action.Failure {
 	switch {
-	case r.failed != nil:
-		return r.failed
-	case r.types.fault != nil:
-		return r.types.fault
+	case o.failed != nil:
+		return o.failed
+	case o.types.fault != nil:
+		return o.types.fault
 	case !slices.Contains([]kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
 		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyHibernate,
-	}, r.strategy):
+	}, strategy):
 		return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: fmt.Sprintf(
-			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once, Halted or Hibernate", action.Clip(string(r.strategy), 64))}
-	case r.step == start && r.instance != nil:
-		return blocked(r.observed)
-	case r.imports:
+			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once, Halted or Hibernate", action.Clip(string(strategy), 64))}
+	case next == start && o.instance != nil:
+		return blocked(o)
+	case o.imports:
 		return nil
 	}
-	for _, v := range r.volumes {
+	for _, v := range o.volumes {
 		if !v.missing() {
 			continue
 		}
-		if fault := imports.Fault(v.template, r.vm.Namespace); fault != "" {
+		if fault := imports.Fault(v.template, o.vm.Namespace); fault != "" {
 			return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedDataVolumeCreate, Message: action.Clip("spec."+fault, action.Longest)}
 		}
 	}
@@ -158,9 +150,4 @@ func blocked(o observed) *action.Failure {
 	return &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedCreate, Message: action.Clip(fmt.Sprintf(
 		"VirtualMachineInstance %s/%s exists and is not this VM's but %s: delete it, or give the VM another name",
 		o.instance.Namespace, o.instance.Name, whose), action.Longest)}
-}
-
-// wanted: there is an instance, or there is to be one as soon as may be.
-func (r ruling) wanted() bool {
-	return r.state == run.Alive || r.step == start && r.fault == nil
 }

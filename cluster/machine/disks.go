@@ -20,12 +20,12 @@ import (
 
 // spoiled says why an instance that is about to be made must not go on from its image; nil: it may, or
 // it boots.
-func (r *Reconciler) spoiled(ctx context.Context, d decision) (*action.Failure, error) {
-	i := slices.IndexFunc(d.actions, func(a action.Action) bool { _, is := a.(action.CreateInstance); return is })
+func (r *Reconciler) spoiled(ctx context.Context, all []action.Action) (*action.Failure, error) {
+	i := slices.IndexFunc(all, action.Is[action.CreateInstance])
 	if i < 0 {
 		return nil, nil
 	}
-	instance := d.actions[i].(action.CreateInstance).Instance
+	instance := all[i].(action.CreateInstance).Instance
 	image := convert.RestoreFrom(instance)
 	if image == nil {
 		return nil, nil

@@ -115,7 +115,7 @@ func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine
 // observeSleep reads what is known of a VM's memory on claims.
 func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *observed) (err error) {
 	o.Claims, o.Users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
-	for _, name := range hibernation.MemoryClaims(o.view("", nil)) {
+	for _, name := range hibernation.MemoryClaims(o.view()) {
 		claim := &corev1.PersistentVolumeClaim{}
 		there, err := get(ctx, from, types.NamespacedName{Namespace: o.vm.Namespace, Name: name}, claim)
 		if err != nil {

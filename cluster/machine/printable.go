@@ -15,37 +15,37 @@ import (
 // printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
 // order, except that an instance without any news is Unknown, whatever it was
 // that it was.
-func printable(r ruling) kubevirtv1.PrintableStatus {
-	up := r.own() // what its status says is of now
-	if r.state != run.Alive {
+func printable(d decision) kubevirtv1.PrintableStatus {
+	up := d.own() // what its status says is of now
+	if d.stage != run.Alive {
 		up = nil
 	}
-	switch word := hibernation.Printable(r.view(), r.hibernation, r.creating, r.step == stop); {
-	case !r.vm.DeletionTimestamp.IsZero():
+	switch word := hibernation.Printable(d.view(), d.hibernation, d.starts, d.step == stop); {
+	case !d.vm.DeletionTimestamp.IsZero():
 		return kubevirtv1.StatusTerminating
 	case word != "":
 		return word
-	case r.state == run.Deleting, r.state == run.Alive && r.step == stop:
+	case d.stage == run.Deleting, d.stage == run.Alive && d.step == stop:
 		return kubevirtv1.StatusStopping
 	case up != nil && started(up) != "":
 		return started(up)
 	case lacks(up, "FailedPvcNotFound"):
 		return kubevirtv1.StatusErrorPVCNotFound
-	case slices.ContainsFunc(r.volumes, func(v volume) bool { return v.dataVolume != nil && v.dataVolume.fault != "" }):
+	case slices.ContainsFunc(d.volumes, func(v volume) bool { return v.dataVolume != nil && v.dataVolume.fault != "" }):
 		return kubevirtv1.StatusDataVolumeError
 	case unschedulable(up):
 		return kubevirtv1.StatusErrorUnschedulable
-	case slices.ContainsFunc(r.volumes, r.provisioning):
+	case slices.ContainsFunc(d.volumes, d.provisioning):
 		return kubevirtv1.StatusProvisioning
-	case r.wanted() && slices.ContainsFunc(r.volumes, volume.binding):
+	case d.wanted() && slices.ContainsFunc(d.volumes, volume.binding):
 		return kubevirtv1.StatusWaitingForVolumeBinding
 	case lacks(up, "ErrImagePull"):
 		return kubevirtv1.StatusErrImagePull
 	case lacks(up, "ImagePullBackOff"):
 		return kubevirtv1.StatusImagePullBackOff
-	case r.backingOff():
+	case d.backingOff():
 		return kubevirtv1.StatusCrashLoopBackOff
-	case r.wanted() || r.again():
+	case d.wanted() || d.restarts():
 		return kubevirtv1.StatusStarting
 	}
 	return kubevirtv1.StatusStopped
@@ -86,26 +86,26 @@ func unschedulable(up *kubevirtv1.VirtualMachineInstance) bool {
 }
 
 // provisioning: the claim is being filled, or about to be.
-func (r ruling) provisioning(v volume) bool {
+func (d decision) provisioning(v volume) bool {
 	if v.missing() {
-		can := r.imports || imports.Fault(v.template, r.vm.Namespace) == ""
-		return can && r.failed == nil && (immediate(r.vm) || r.step == start)
+		can := d.imports || imports.Fault(v.template, d.vm.Namespace) == ""
+		return can && d.failed == nil && (immediate(d.vm) || d.step == start)
 	}
-	if v.dataVolume != nil && v.dataVolume.waits() && !r.wanted() {
+	if v.dataVolume != nil && v.dataVolume.waits() && !d.wanted() {
 		return false
 	}
-	return !v.ready() && !(v.binding() && r.wanted())
+	return !v.ready() && !(v.binding() && d.wanted())
 }
 
-// again: the instance has ended, and another one follows.
-func (r ruling) again() bool {
-	return r.state.Ended() && r.step == stop &&
-		(r.strategy == kubevirtv1.RunStrategyAlways || slices.ContainsFunc(r.requests, func(q kubevirtv1.StateChangeRequest) bool {
+// restarts: the instance has ended, and another one follows.
+func (d decision) restarts() bool {
+	return d.stage.Ended() && d.step == stop &&
+		(d.strategy == kubevirtv1.RunStrategyAlways || slices.ContainsFunc(d.requests, func(q kubevirtv1.StateChangeRequest) bool {
 			return q.Action == kubevirtv1.StateChangeStart
 		}))
 }
 
 // backingOff: the next start waits as the last one failed.
-func (r ruling) backingOff() bool {
-	return !r.retry.IsZero() || !r.hibernation.Retry.IsZero() || r.again() && r.failures != nil
+func (d decision) backingOff() bool {
+	return !d.retry.IsZero() || !d.hibernation.Retry.IsZero() || d.restarts() && d.failures != nil
 }

@@ -29,14 +29,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	d := decide(o)
-	if why, err := r.spoiled(ctx, d); err != nil {
+	if why, err := r.spoiled(ctx, d.actions); err != nil {
 		return reconcile.Result{}, err
 	} else if why != nil {
 		o.Spoiled = why
 		d = decide(o)
 	}
 	a, err := r.carryOut(ctx, o.vm, d.actions)
-	if _, claim := a.(action.CreateClaim); claim && apierrors.IsForbidden(err) && d.starts() {
+	if _, claim := a.(action.CreateClaim); claim && apierrors.IsForbidden(err) && d.starts != nil {
 		r.event(o.vm, action.Warning(reasonFailedCreate, "The VM starts without a claim for its memory: %v", err))
 		o.Claimless = true
 		d = decide(o)

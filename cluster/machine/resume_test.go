@@ -275,7 +275,7 @@ func TestBootDiscards(t *testing.T) {
 	s := newSleeper("Always", own(""), before("Hibernate"))
 	kept := hibernation.KeptClaims(s.vm)
 	s.asleep(kept[0], false)
-	s.Claims[kept[0]] = hibernation.NewClaim(s.view("", nil), kept[0], hibernation.RoomFor(run.NewInstance(s.vm, false)))
+	s.Claims[kept[0]] = hibernation.NewClaim(s.view(), kept[0], hibernation.RoomFor(run.NewInstance(s.vm, false)))
 	s.vm.Spec.StartStrategy = &boot
 	expect(t, "start", s.step(), "claim:"+kept[1]+" create prune Starting")
 	expect(t, "then", s.step(), "unclaim:"+kept[0]+" Starting")

@@ -32,14 +32,14 @@ func same(a, b *resource.Quantity) bool { return a == b || a != nil && b != nil 
 
 // resize returns what has the guest get the size that its VM has by now, where that can be done while
 // it runs: else a restart is required.
-func (r *ruling) resize() []action.Action {
-	own := r.own()
-	if own == nil || r.step == stop || r.started == nil || r.vm.Spec.Template == nil {
+func resize(o observed) []action.Action {
+	own := o.own()
+	if own == nil || o.started == nil || o.vm.Spec.Template == nil {
 		return nil
 	}
-	wanted := run.NewInstance(r.vm, false)
-	r.defaults(wanted)
-	if to := reachable(r.observed, own, sizeOf(wanted)); !to.equal(sizeOf(own)) {
+	wanted := run.NewInstance(o.vm, false)
+	o.defaults(wanted)
+	if to := reachable(o, own, sizeOf(wanted)); !to.equal(sizeOf(own)) {
 		return []action.Action{action.ResizeInstance{Instance: own, Sockets: to.sockets, Memory: to.memory}}
 	}
 	return nil

@@ -103,9 +103,8 @@ func TestLiveSize(t *testing.T) {
 		vm.Spec.Template.Spec.Domain = domain(c.sockets, c.memory)
 		vm.Generation = 2
 		c.change(&o)
-		r := judge(o)
 		given := ""
-		for _, a := range r.resize() {
+		for _, a := range resize(o) {
 			to := a.(action.ResizeInstance)
 			given = fmt.Sprintf("%d %v", to.Sockets, to.Memory)
 		}

@@ -102,7 +102,7 @@ func (s *sleeper) asleep(claim string, made bool) *sleeper {
 	s.vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{
 		Mode: "Save", Phase: "Completed", ClaimName: claim, ClaimCreated: made, Image: imageOn(claim),
 	}
-	s.Claims[claim] = hibernation.NewClaim(s.view("", nil), claim, hibernation.RoomFor(run.NewInstance(s.vm, false)))
+	s.Claims[claim] = hibernation.NewClaim(s.view(), claim, hibernation.RoomFor(run.NewInstance(s.vm, false)))
 	s.Claims[claim].UID = "claim-uid"
 	if !made {
 		s.Claims[claim].Labels, s.Claims[claim].OwnerReferences = nil, nil
@@ -181,7 +181,7 @@ func TestClaimNames(t *testing.T) {
 		if !slices.Contains(kept, was) {
 			t.Errorf("%d: %s of before is not looked for, %q are", length, was, kept)
 		}
-		s.Claims[was] = hibernation.NewClaim(s.view("", nil), was, hibernation.RoomFor(run.NewInstance(s.vm, false)))
+		s.Claims[was] = hibernation.NewClaim(s.view(), was, hibernation.RoomFor(run.NewInstance(s.vm, false)))
 		expect(t, "start", s.step(), "create prune Starting")
 		if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != was {
 			t.Errorf("%d: utility volumes %+v, want one on %s", length, v, was)
@@ -245,7 +245,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSleeper("Hibernate", own("mine"), before("Always")).runs(kubevirtv1.PhaseRunning)
-			good := hibernation.NewClaim(s.view("", nil), "mine", hibernation.RoomFor(s.instance))
+			good := hibernation.NewClaim(s.view(), "mine", hibernation.RoomFor(s.instance))
 			good.Labels, good.OwnerReferences = nil, nil
 			bad := good.DeepCopy()
 			s.Claims["mine"] = bad
@@ -467,7 +467,7 @@ func TestGuestEndsWhileSavingToItsClaim(t *testing.T) {
 		if mine {
 			name = hibernation.KeptClaims(s.vm)[0]
 		}
-		s.Claims[name] = hibernation.NewClaim(s.view("", nil), name, 10<<30)
+		s.Claims[name] = hibernation.NewClaim(s.view(), name, 10<<30)
 		s.Claims[name].UID = "claim-uid"
 		s.runs(kubevirtv1.PhaseRunning)
 		s.instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{hibernation.UtilityVolume(name)}

@@ -56,10 +56,7 @@ func (o observed) own() *kubevirtv1.VirtualMachineInstance {
 	return o.instance
 }
 
-// view is what the rules of hibernation go by.
-func (o observed) view(strategy kubevirtv1.RunStrategy, requests []kubevirtv1.StateChangeRequest) hibernation.View {
-	return hibernation.View{
-		VM: o.vm, Own: o.own(), Strategy: strategy, Request: first(requests),
-		Memory: o.Memory, Cluster: o.cluster, Defaults: o.defaults, Now: o.now,
-	}
+// view is what the rules of hibernation go by, without what the run strategy asks for.
+func (o observed) view() hibernation.View {
+	return hibernation.View{VM: o.vm, Own: o.own(), Memory: o.Memory, Cluster: o.cluster, Defaults: o.defaults, Now: o.now}
 }

@@ -17,21 +17,21 @@ import (
 )
 
 // status returns the VM's status as it is to be. What others write in it stays.
-func status(r ruling) *kubevirtv1.VirtualMachineStatus {
-	own, restart := r.own(), restartChanges(r.observed)
-	to := r.vm.Status.DeepCopy()
-	to.Created = r.state == run.Alive || r.state == run.Deleting && !run.Ended(own) || r.creating != nil
-	to.StateChangeRequests, to.StartFailure = r.requests, r.failures
-	if r.acted() {
-		to.RunStrategy = r.strategy
+func status(d decision) *kubevirtv1.VirtualMachineStatus {
+	own, restart := d.own(), restartChanges(d.observed)
+	to := d.vm.Status.DeepCopy()
+	to.Created = d.stage == run.Alive || d.stage == run.Deleting && !run.Ended(own) || d.starts != nil
+	to.StateChangeRequests, to.StartFailure = d.requests, d.failures
+	if d.acted() {
+		to.RunStrategy = d.strategy
 	}
-	to.DesiredGeneration, to.ObservedGeneration = r.vm.Generation, r.vm.Generation
+	to.DesiredGeneration, to.ObservedGeneration = d.vm.Generation, d.vm.Generation
 	if own != nil && len(restart) > 0 {
 		to.ObservedGeneration = run.Generation(own)
 	}
-	to.HibernationStatus, to.ResumeStatus = r.hibernation.Status, r.hibernation.Resume
-	to.PrintableStatus = printable(r)
-	to.Conditions = conditions(r, restart)
+	to.HibernationStatus, to.ResumeStatus = d.hibernation.Status, d.hibernation.Resume
+	to.PrintableStatus = printable(d)
+	to.Conditions = conditions(d, restart)
 	to.Ready = slices.ContainsFunc(to.Conditions, func(c kubevirtv1.Condition) bool {
 		return c.Type == kubevirtv1.ConditionReady && c.Status == metav1.ConditionTrue
 	})
@@ -40,33 +40,33 @@ func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 
 // acted says whether the run strategy has been acted on. Those that start a VM when it is
 // switched to them have been once there is an instance.
-func (r ruling) acted() bool {
-	switch r.strategy {
+func (d decision) acted() bool {
+	switch d.strategy {
 	case kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
-		return r.creating != nil || r.state == run.Alive || r.state.Ended()
+		return d.starts != nil || d.stage == run.Alive || d.stage.Ended()
 	}
 	return true
 }
 
 // conditions are the VM's own, and those of its instance.
-func conditions(r ruling, restart []string) []kubevirtv1.Condition {
-	all := []kubevirtv1.Condition{readiness(r)}
-	if f := r.failing(); f != nil {
-		all = append(all, r.condition(kubevirtv1.ConditionFailure, f.Reason, f.Message))
+func conditions(d decision, restart []string) []kubevirtv1.Condition {
+	all := []kubevirtv1.Condition{readiness(d)}
+	if f := d.failing(); f != nil {
+		all = append(all, d.condition(kubevirtv1.ConditionFailure, f.Reason, f.Message))
 	}
 	if len(restart) > 0 {
-		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
+		all = append(all, d.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
 			"%s changed since the guest was started: restart the VM to apply it", strings.Join(restart, ", "))))
 	}
-	all = append(all, hibernation.Conditions(r.view(), r.hibernation, r.creating != nil)...)
+	all = append(all, hibernation.Conditions(d.view(), d.hibernation, d.starts != nil)...)
 	owned := []string{
 		kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired,
 		kubevirtv1.ConditionHibernated, kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
 	}
-	if c := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
+	if c := kubevirtv1.FindCondition(d.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
 		all = append(all, *c) // anyone who set it takes it away
 	}
-	if own := r.own(); own != nil {
+	if own := d.own(); own != nil {
 		for _, c := range own.Status.Conditions {
 			if !slices.Contains(owned, c.Type) {
 				all = append(all, run.VMCondition(c))
@@ -74,7 +74,7 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 		}
 	}
 	for i := range all {
-		since(&all[i], r.vm.Status.Conditions, r.now)
+		since(&all[i], d.vm.Status.Conditions, d.now)
 	}
 	slices.SortFunc(all, func(a, b kubevirtv1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return all
@@ -82,15 +82,15 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 
 // failing is what the condition Failure says: what somebody has to mend, else why the last
 // starts failed, until the guest runs; nil if there is neither.
-func (r ruling) failing() *action.Failure {
-	known, own := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), r.own()
+func (d decision) failing() *action.Failure {
+	known, own := kubevirtv1.FindCondition(d.vm.Status.Conditions, kubevirtv1.ConditionFailure), d.own()
 	switch {
-	case r.fault != nil:
-		return r.fault
-	case r.failures == nil, r.state == run.Succeeded:
+	case d.fault != nil:
+		return d.fault
+	case d.failures == nil, d.stage == run.Succeeded:
 		return nil // after a guest that shut down at once the next start waits, and that is all
-	case r.state == run.Failed && own.UID == r.failures.LastFailedVMIUID:
-		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: action.Clip(failedStart(r.failures, own), action.Longest)}
+	case d.stage == run.Failed && own.UID == d.failures.LastFailedVMIUID:
+		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: action.Clip(failedStart(d.failures, own), action.Longest)}
 	case known != nil && known.Reason == reasonFailedStart:
 		return &action.Failure{Reason: reasonFailedStart, Event: reasonFailedStart, Message: known.Message} // the instance is gone
 	}
@@ -115,21 +115,21 @@ func failedStart(f *kubevirtv1.StartFailure, own *kubevirtv1.VirtualMachineInsta
 	return times + ": " + why
 }
 
-func (r ruling) condition(kind, reason, message string) kubevirtv1.Condition {
-	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: action.Clip(message, action.Longest), ObservedGeneration: r.vm.Generation}
+func (d decision) condition(kind, reason, message string) kubevirtv1.Condition {
+	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: action.Clip(message, action.Longest), ObservedGeneration: d.vm.Generation}
 }
 
 // readiness is the VM's condition Ready: its instance's, if that has one that can be true.
-func readiness(r ruling) kubevirtv1.Condition {
+func readiness(d decision) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
 		return kubevirtv1.Condition{Type: kubevirtv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
-	own := r.own()
+	own := d.own()
 	switch {
-	case r.creating != nil:
+	case d.starts != nil:
 		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has just been created")
 	case own == nil:
-		return no(reasonNoInstance, action.Clip("the VM has no VirtualMachineInstance"+r.because(), action.Longest))
+		return no(reasonNoInstance, action.Clip("the VM has no VirtualMachineInstance"+d.because(), action.Longest))
 	}
 	c := kubevirtv1.FindCondition(own.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
@@ -142,17 +142,17 @@ func readiness(r ruling) kubevirtv1.Condition {
 }
 
 // because is why there is no instance, if there ought to be one.
-func (r ruling) because() string {
-	if f := r.failing(); f != nil {
+func (d decision) because() string {
+	if f := d.failing(); f != nil {
 		return ": " + f.Message
 	}
-	for _, v := range r.volumes {
+	for _, v := range d.volumes {
 		if v.dataVolume != nil && v.dataVolume.fault != "" {
 			return ": " + v.dataVolume.what() + " " + v.name + ": " + v.dataVolume.fault
 		}
 	}
-	for _, v := range r.volumes {
-		if v.dataVolume != nil && v.dataVolume.own != nil && !v.ready() && (r.wanted() || !v.dataVolume.waits()) {
+	for _, v := range d.volumes {
+		if v.dataVolume != nil && v.dataVolume.own != nil && !v.ready() && (d.wanted() || !v.dataVolume.waits()) {
 			return ": claim " + v.name + " " + v.dataVolume.own.Waiting()
 		}
 	}
@@ -224,14 +224,14 @@ func progress(c kubevirtv1.Condition) bool {
 }
 
 // eventsOf are what a status has to tell for the first time.
-func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []action.Event) {
-	events = append(events, r.hibernation.Events...)
-	before, after := kubevirtv1.FindCondition(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), kubevirtv1.FindCondition(to.Conditions, kubevirtv1.ConditionFailure)
+func eventsOf(d decision, to *kubevirtv1.VirtualMachineStatus) (events []action.Event) {
+	events = append(events, d.hibernation.Events...)
+	before, after := kubevirtv1.FindCondition(d.vm.Status.Conditions, kubevirtv1.ConditionFailure), kubevirtv1.FindCondition(to.Conditions, kubevirtv1.ConditionFailure)
 	if after != nil && (before == nil || before.Message != after.Message) {
-		events = append(events, action.Warning(r.failing().Event, "%s", after.Message))
+		events = append(events, action.Warning(d.failing().Event, "%s", after.Message))
 	}
-	if to.PrintableStatus == kubevirtv1.StatusDataVolumeError && r.vm.Status.PrintableStatus != kubevirtv1.StatusDataVolumeError {
-		for _, v := range r.volumes {
+	if to.PrintableStatus == kubevirtv1.StatusDataVolumeError && d.vm.Status.PrintableStatus != kubevirtv1.StatusDataVolumeError {
+		for _, v := range d.volumes {
 			if v.dataVolume != nil && v.dataVolume.fault != "" {
 				events = append(events, action.Warning(reasonFailedDataVolumeImport, "%s %s: %s", v.dataVolume.what(), v.name, v.dataVolume.fault))
 			}

@@ -40,7 +40,7 @@ func TestConditions(t *testing.T) {
 		{Type: "ManualRecoveryRequired", Status: "True", LastTransitionTime: earlier},
 		{Type: "Ready", Status: "True", LastTransitionTime: later},
 	}
-	got := status(judge(o))
+	got := status(decideRun(o))
 	if !slices.Equal(got.Conditions, want) {
 		t.Errorf("conditions\n%+v, want\n%+v", got.Conditions, want)
 	}
@@ -72,7 +72,7 @@ func TestReady(t *testing.T) {
 		if c.status != "" {
 			o.instance.Status.Conditions = []kubevirtv1.Condition{{Type: "Ready", Status: c.status, Reason: "GuestNotRunning"}}
 		}
-		got := status(judge(o))
+		got := status(decideRun(o))
 		if got.Ready != c.wantReady || got.Created != c.created {
 			t.Errorf("%s: ready %v, created %v", name, got.Ready, got.Created)
 		}
@@ -89,7 +89,7 @@ func TestFailedStarts(t *testing.T) {
 	o.vm.Status.RunStrategy = "Always"
 	message := func() string {
 		t.Helper()
-		r := judge(o)
+		r := decideRun(o)
 		to := status(r)
 		events := eventsOf(r, to)
 		before, now := kubevirtv1.FindCondition(o.vm.Status.Conditions, "Failure"), kubevirtv1.FindCondition(to.Conditions, "Failure")
@@ -146,7 +146,7 @@ func TestFailedStarts(t *testing.T) {
 func TestNotReadyOfDataVolume(t *testing.T) {
 	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
 	o.volumes = []volume{{name: "root", dataVolume: &dataVolume{fault: "no such image"}}}
-	if c := kubevirtv1.FindCondition(status(judge(o)).Conditions, "Ready"); c.Message != "the VM has no VirtualMachineInstance: DataVolume root: no such image" {
+	if c := kubevirtv1.FindCondition(status(decideRun(o)).Conditions, "Ready"); c.Message != "the VM has no VirtualMachineInstance: DataVolume root: no such image" {
 		t.Errorf("Ready says %q", c.Message)
 	}
 }
@@ -202,7 +202,7 @@ func TestRestartRequired(t *testing.T) {
 			o.started = run.ReadRevision(revision, vm)
 			c.change(&vm.Spec)
 			vm.Generation = 2
-			got := status(judge(o))
+			got := status(decideRun(o))
 			var paths string
 			if condition := kubevirtv1.FindCondition(got.Conditions, "RestartRequired"); condition != nil {
 				paths, _, _ = strings.Cut(condition.Message, " changed")
@@ -224,7 +224,7 @@ func TestShutDownAtOnce(t *testing.T) {
 		o.vm.Status.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: "x"}
 		o.vm.Status.Conditions = []kubevirtv1.Condition{{Type: "Failure", Status: "True", Reason: reasonFailedStart, Message: "of before"}}
 		o.instance = made(o.vm, kubevirtv1.PhaseSucceeded, false)
-		r := judge(o)
+		r := decideRun(o)
 		to := status(r)
 		if c := kubevirtv1.FindCondition(to.Conditions, "Failure"); c != nil {
 			t.Errorf("%s: %+v", strategy, c)
@@ -325,10 +325,10 @@ func TestNews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := observed{vm: newVM("Manual"), defaults: noDefaults, now: noon}
 			o.instance = made(o.vm, kubevirtv1.PhasePending, false)
-			o.vm.Status = *status(judge(o))
+			o.vm.Status = *status(decideRun(o))
 			o.instance.Status.Phase = c.phase
 			c.change(&o)
-			write, later := news(&o.vm.Status, status(judge(o)), o.instance, o.now)
+			write, later := news(&o.vm.Status, status(decideRun(o)), o.instance, o.now)
 			if write != c.write {
 				t.Errorf("writes: %v, want %v", write, c.write)
 			}
@@ -354,7 +354,7 @@ func TestNothingByTime(t *testing.T) {
 			if phase != "" {
 				o.instance = made(o.vm, phase, true)
 			}
-			o.vm.Status = *status(judge(o))
+			o.vm.Status = *status(decideRun(o))
 			o.now = noon.Add(time.Hour)
 			if d := decide(o); len(d.actions) > 0 || !d.again.IsZero() {
 				t.Errorf("%s, %s: %s, again at %v", strategy, phase, told(d), d.again)

@@ -52,24 +52,65 @@ func flipped(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 	return to
 }
 
-// next says what a run strategy asks for, given the state of the instance and the first
-// request.
-func next(strategy kubevirtv1.RunStrategy, s run.Stage, request kubevirtv1.StateChange, fresh bool) step {
+// intent is what a VM's run strategy and its requests ask for, by where its instance is.
+type intent struct {
+	strategy kubevirtv1.RunStrategy
+	stage    run.Stage
+	// switched: the strategy is another than the one last acted on.
+	switched bool
+	// requests are those that have not been carried out, the next one first.
+	requests []kubevirtv1.StateChangeRequest
+	// failures are the starts that have failed in a row.
+	failures *kubevirtv1.StartFailure
+}
+
+func intentOf(o observed) intent {
+	own := o.own()
+	i := intent{strategy: strategyOf(o.vm), stage: run.StageOf(own)}
+	i.switched = o.vm.Status.RunStrategy != i.strategy
+	i.requests = pending(o.vm.Status.StateChangeRequests, i.strategy, own)
+	i.failures = countFailures(o.vm.Status.StartFailure, i.strategy, own, o.now)
+	if i.strategy == kubevirtv1.RunStrategyRerunOnFailure && i.stage == run.Failed && len(i.requests) == 0 && !run.NotResumed(own) {
+		// Once the instance is deleted, nothing else says that it failed.
+		i.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
+	}
+	return i
+}
+
+// request is the next one, or empty.
+func (i intent) request() kubevirtv1.StateChange {
+	if len(i.requests) == 0 {
+		return ""
+	}
+	return i.requests[0].Action
+}
+
+// paused: the guest is to be held before its first instruction.
+func (i intent) paused() bool { return len(i.requests) > 0 && startsPaused(i.requests[0]) }
+
+// pausedStart: somebody has asked for a paused start of a halted VM.
+func (i intent) pausedStart() bool {
+	return i.strategy == kubevirtv1.RunStrategyHalted && i.stage == run.Absent && i.request() == kubevirtv1.StateChangeStart
+}
+
+// next is what the run strategy asks for, given the stage of the instance and the first request.
+func (i intent) next() step {
+	s, request := i.stage, i.request()
 	if s == run.Deleting {
 		return stay
 	}
 	if s == run.Alive && request == kubevirtv1.StateChangeStop {
 		return stop
 	}
-	switch strategy {
+	switch i.strategy {
 	case kubevirtv1.RunStrategyAlways:
 		return choose(s == run.Absent, s.Ended())
 	case kubevirtv1.RunStrategyRerunOnFailure:
-		return choose(s == run.Absent && (fresh || request == kubevirtv1.StateChangeStart), s.Ended())
+		return choose(s == run.Absent && (i.switched || request == kubevirtv1.StateChangeStart), s.Ended())
 	case kubevirtv1.RunStrategyManual:
 		return choose(s == run.Absent && request == kubevirtv1.StateChangeStart, s.Ended() && request != "")
 	case kubevirtv1.RunStrategyOnce:
-		return choose(s == run.Absent && fresh, false)
+		return choose(s == run.Absent && i.switched, false)
 	case kubevirtv1.RunStrategyHalted:
 		return choose(false, s != run.Absent)
 	case kubevirtv1.RunStrategyHibernate:
@@ -117,13 +158,6 @@ func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own 
 // startsPaused: the guest is to be held before its first instruction.
 func startsPaused(r kubevirtv1.StateChangeRequest) bool {
 	return r.Action == kubevirtv1.StateChangeStart && r.Data["paused"] == "true"
-}
-
-func first(requests []kubevirtv1.StateChangeRequest) kubevirtv1.StateChange {
-	if len(requests) == 0 {
-		return ""
-	}
-	return requests[0].Action
 }
 
 // countFailures returns the starts that have failed in a row, with the instance's if it is

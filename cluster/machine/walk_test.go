@@ -294,7 +294,7 @@ func TestStaleCaches(t *testing.T) {
 					c.instance = c.instance.DeepCopy()
 				}
 				o := observed{vm: c.vm, instance: c.instance, defaults: noDefaults, now: noon}
-				c.vm.Status = *status(judge(o))
+				c.vm.Status = *status(decideRun(o))
 				w.must(w.server.Create(t.Context(), c.vm))
 			}
 			if c.instance != nil {

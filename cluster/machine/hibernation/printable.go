@@ -6,9 +6,9 @@ import (
 )
 
 // Printable is the printable status of a VM that hibernates or goes on, or empty. One whose guest goes on as it
-// could not be saved is what its guest is. creating is the instance that is made now, or nil; stops: its instance is
-// deleted.
-func Printable(v View, d Decision, creating *kubevirtv1.VirtualMachineInstance, stops bool) kubevirtv1.PrintableStatus {
+// could not be saved is what its guest is. starts is the run that begins now, or nil;
+// stops: its instance is deleted.
+func Printable(v View, d Decision, starts *run.Run, stops bool) kubevirtv1.PrintableStatus {
 	s, own := d.Status, v.Own
 	switch {
 	case s == nil:
@@ -20,11 +20,11 @@ func Printable(v View, d Decision, creating *kubevirtv1.VirtualMachineInstance, 
 		return kubevirtv1.StatusHibernating
 	case own != nil && (savedImage(own) != nil || suspended(own)):
 		return kubevirtv1.StatusHibernating // it still has its pod
-	case s.Image == nil && (creating != nil || own != nil):
+	case s.Image == nil && (starts != nil || own != nil):
 		return ""
-	case creating != nil && creating.Spec.RestoreFrom == nil:
+	case starts != nil && starts.Instance.Spec.RestoreFrom == nil:
 		return ""
-	case creating != nil, own != nil && v.stage() == run.Alive && !stops:
+	case starts != nil, own != nil && v.stage() == run.Alive && !stops:
 		return kubevirtv1.StatusResuming
 	case own != nil && !v.stage().Ended():
 		return ""
