@@ -15,7 +15,7 @@ import (
 )
 
 // decide says what is to be done about a VM next.
-func decide(o observed) decision {
+func decide(o state) decision {
 	if o.vm == nil {
 		return decision{actions: release(o)}
 	}
@@ -109,7 +109,7 @@ func creations(d decision) (actions []action.Action) {
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.
-func adoptions(o observed) (actions []action.Action) {
+func adoptions(o state) (actions []action.Action) {
 	for _, v := range o.volumes {
 		if v.template != nil && v.dataVolume != nil && !v.dataVolume.controlled {
 			actions = append(actions, action.AdoptDataVolume{Name: v.name})
@@ -119,7 +119,7 @@ func adoptions(o observed) (actions []action.Action) {
 }
 
 // remove decides about a VM that is being deleted.
-func remove(o observed) decision {
+func remove(o state) decision {
 	d := decideRun(o)
 	own := o.own()
 	orphan := slices.Contains(o.vm.Finalizers, metav1.FinalizerOrphanDependents)
@@ -154,7 +154,7 @@ func remove(o observed) decision {
 // release takes the VM's finalizer off an instance that no VM needs to see any more: its own
 // once that has ended and is being deleted, another's of that name at once, if it is of no
 // controller that could.
-func release(o observed) []action.Action {
+func release(o state) []action.Action {
 	instance := o.instance
 	if instance == nil || !slices.Contains(instance.Finalizers, contract.FinalizerMachine) {
 		return nil
@@ -182,7 +182,7 @@ func released(instance *kubevirtv1.VirtualMachineInstance, vm *kubevirtv1.Virtua
 
 // taken returns the instance of the VM's name as the VM's own, if it is nobody's: of a VM that was
 // deleted with --cascade=orphan, or made before its VM. nil: it is not.
-func taken(o observed) *kubevirtv1.VirtualMachineInstance {
+func taken(o state) *kubevirtv1.VirtualMachineInstance {
 	if o.instance == nil || !o.instance.DeletionTimestamp.IsZero() || metav1.GetControllerOf(o.instance) != nil {
 		return nil
 	}

@@ -83,7 +83,7 @@ func before(strategy kubevirtv1.RunStrategy) func(*kubevirtv1.VirtualMachine) {
 // virtualisation stack may have taken its place, the controller does before.
 func TestDefaultsWhereAStackMutates(t *testing.T) {
 	for _, hooks := range []*kubevirtv1.PluginWebhooks{nil, {}, {MutatingWebhooks: make([]kubevirtv1.PluginWebhookSpecification, 1)}} {
-		o := observed{vm: newVM("Always"), now: noon, defaults: func(i *kubevirtv1.VirtualMachineInstance) { i.Spec.Architecture = "filled in" }}
+		o := state{vm: newVM("Always"), now: noon, defaults: func(i *kubevirtv1.VirtualMachineInstance) { i.Spec.Architecture = "filled in" }}
 		o.cluster.Stack.Webhooks = hooks
 		var filled []bool
 		for _, a := range decide(o).actions {
@@ -97,8 +97,8 @@ func TestDefaultsWhereAStackMutates(t *testing.T) {
 	}
 }
 
-// told says what is decided, in short: actions, and what the status then says.
-func told(d decision) string {
+// described says what is decided, in short: actions, and what the status then says.
+func described(d decision) string {
 	var words []string
 	for _, a := range d.actions {
 		switch a := a.(type) {
@@ -275,7 +275,7 @@ func TestRunStrategies(t *testing.T) {
 		default:
 			vm.Status.RunStrategy = r.last
 		}
-		o := observed{vm: vm, defaults: noDefaults, now: noon}
+		o := state{vm: vm, defaults: noDefaults, now: noon}
 		switch r.phase {
 		case none:
 		case deleting:
@@ -285,7 +285,7 @@ func TestRunStrategies(t *testing.T) {
 		default:
 			o.instance = made(vm, r.phase, true)
 		}
-		if got := told(decide(o)); got != r.want {
+		if got := described(decide(o)); got != r.want {
 			t.Errorf("%s: %q, want %q", name, got, r.want)
 		}
 	}
@@ -298,15 +298,15 @@ func TestRunning(t *testing.T) {
 	for value, want := range map[bool]string{true: "create prune Starting", false: "Stopped"} {
 		vm := newVM("")
 		vm.Spec.RunStrategy, *running(vm) = nil, &value
-		if got := told(decide(observed{vm: vm, defaults: noDefaults, now: noon})); got != want {
+		if got := described(decide(state{vm: vm, defaults: noDefaults, now: noon})); got != want {
 			t.Errorf("running %v: %q, want %q", value, got, want)
 		}
 	}
 	off := false
 	vm := newVM("", requests(startRequest("paused", "true")))
 	vm.Spec.RunStrategy, *running(vm) = nil, &off
-	d := decide(observed{vm: vm, defaults: noDefaults, now: noon})
-	if got := told(d); !strings.HasPrefix(got, "patch:Always") {
+	d := decide(state{vm: vm, defaults: noDefaults, now: noon})
+	if got := described(d); !strings.HasPrefix(got, "patch:Always") {
 		t.Fatalf("a paused start: %q", got)
 	}
 	if to := d.actions[0].(action.PatchMachine).To; to.Spec.RunStrategy != nil || !**running(to) {
@@ -333,7 +333,7 @@ func TestStrategyIsActedOn(t *testing.T) {
 		{"Once", nil, "", "Once"},
 		{"Once", nil, kubevirtv1.PhaseSucceeded, "Once"},
 	} {
-		o := observed{vm: newVM(c.strategy, before("Halted")), volumes: c.volumes, imports: true, defaults: noDefaults, now: noon}
+		o := state{vm: newVM(c.strategy, before("Halted")), volumes: c.volumes, imports: true, defaults: noDefaults, now: noon}
 		o.vm.Status.RunStrategy = "Halted"
 		if c.phase != "" {
 			o.instance = made(o.vm, c.phase, true)
@@ -372,13 +372,13 @@ func TestBackoff(t *testing.T) {
 		"count of a stranger": {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1 << 40}, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff delete", 1001},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := observed{vm: newVM(c.strategy), defaults: noDefaults, now: noon}
+			o := state{vm: newVM(c.strategy), defaults: noDefaults, now: noon}
 			o.vm.Status.StartFailure = c.failures
 			if c.phase != "" {
 				o.instance = made(o.vm, c.phase, c.ran)
 			}
 			d := decide(o)
-			if got := told(d); got != c.want {
+			if got := described(d); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			failures := status(decideRun(o)).StartFailure
@@ -413,8 +413,8 @@ func TestBackoffGrows(t *testing.T) {
 func TestPrepare(t *testing.T) {
 	vm := newVM("Always")
 	vm.Finalizers, vm.Spec.Template.Spec.Domain.Firmware = []string{"else.io/x"}, nil
-	d := decide(observed{vm: vm, defaults: noDefaults, now: noon})
-	if got, want := told(d), "patch:Always[else.io/x "+contract.FinalizerMachine+"]"; got != want {
+	d := decide(state{vm: vm, defaults: noDefaults, now: noon})
+	if got, want := described(d), "patch:Always[else.io/x "+contract.FinalizerMachine+"]"; got != want {
 		t.Fatalf("%q, want %q", got, want)
 	}
 	to := d.actions[0].(action.PatchMachine).To
@@ -422,7 +422,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("UUID %q, want KubeVirt's, %q", got, want)
 	}
 	to.Status = vm.Status
-	if got := told(decide(observed{vm: to, defaults: noDefaults, now: noon})); got != "create prune Starting" {
+	if got := described(decide(state{vm: to, defaults: noDefaults, now: noon})); got != "create prune Starting" {
 		t.Errorf("then: %q", got)
 	}
 }
@@ -430,22 +430,22 @@ func TestPrepare(t *testing.T) {
 // TestOrphanIsTaken: an instance that is nobody's becomes the VM's, unless it is being deleted.
 func TestOrphanIsTaken(t *testing.T) {
 	for strategy, then := range map[kubevirtv1.RunStrategy]string{"Always": "Running", "Manual": "Running", "Once": "Running", "Halted": "Stopping delete"} {
-		o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+		o := state{vm: newVM(strategy), defaults: noDefaults, now: noon}
 		o.instance = released(made(o.vm, kubevirtv1.PhaseRunning, true), o.vm)
 		d := decide(o)
-		if got, want := told(d), "release:1 owners,["+contract.FinalizerInstance+" "+contract.FinalizerMachine+"]"; got != want {
+		if got, want := described(d), "release:1 owners,["+contract.FinalizerInstance+" "+contract.FinalizerMachine+"]"; got != want {
 			t.Fatalf("%s: %q, want %q", strategy, got, want)
 		}
 		o.instance = d.actions[0].(action.PatchInstance).To
-		if got := told(decide(o)); got != then {
+		if got := described(decide(o)); got != then {
 			t.Errorf("%s, then: %q, want %q", strategy, got, then)
 		}
 	}
-	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+	o := state{vm: newVM("Always"), defaults: noDefaults, now: noon}
 	o.instance = released(made(o.vm, kubevirtv1.PhaseRunning, true), o.vm)
 	at := metav1.NewTime(noon)
 	o.instance.DeletionTimestamp = &at
-	if got := told(decide(o)); got != "Stopped" {
+	if got := described(decide(o)); got != "Stopped" {
 		t.Errorf("one that is being deleted: %q", got)
 	}
 }
@@ -461,7 +461,7 @@ func TestForeignInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for strategy, want := range map[kubevirtv1.RunStrategy]string{"Always": "Stopped", "Halted": "Stopped", "Manual": "Stopped"} {
-				o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+				o := state{vm: newVM(strategy), defaults: noDefaults, now: noon}
 				o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
 				o.instance.Finalizers = []string{contract.FinalizerInstance}
 				o.instance.OwnerReferences = nil
@@ -471,7 +471,7 @@ func TestForeignInstance(t *testing.T) {
 					o.instance.OwnerReferences = []metav1.OwnerReference{*c.owner}
 				}
 				d := decide(o)
-				if got := told(d); got != want {
+				if got := described(d); got != want {
 					t.Errorf("%s: %q, want %q", strategy, got, want)
 				}
 				failure := kubevirtv1.FindCondition(d.actions[0].(action.WriteStatus).Status.Conditions, kubevirtv1.ConditionFailure)
@@ -515,14 +515,14 @@ func TestDeletion(t *testing.T) {
 		"orphaned, no instance":        {[]string{"orphan"}, nil, "", "prune patch:Always[orphan]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+			o := state{vm: newVM("Always"), defaults: noDefaults, now: noon}
 			o.vm.DeletionTimestamp = &at
 			o.vm.Finalizers = append(c.finalizers, o.vm.Finalizers...)
 			if c.instance != nil {
 				o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
 				c.instance(o.instance)
 			}
-			if got := told(decide(o)); got != c.want {
+			if got := described(decide(o)); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -545,11 +545,11 @@ func TestNoMachine(t *testing.T) {
 		if c.owner != nil {
 			instance.OwnerReferences = []metav1.OwnerReference{*c.owner}
 		}
-		if got := told(decide(observed{instance: instance})); got != c.want {
+		if got := described(decide(state{instance: instance})); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := told(decide(observed{})); got != "" {
+	if got := described(decide(state{})); got != "" {
 		t.Errorf("nothing: %q", got)
 	}
 }
@@ -614,9 +614,9 @@ func TestDataVolumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.volume.name = "disk"
-			o := observed{vm: newVM(c.strategy, c.option), volumes: []volume{c.volume}, imports: !c.without, defaults: noDefaults, now: noon}
+			o := state{vm: newVM(c.strategy, c.option), volumes: []volume{c.volume}, imports: !c.without, defaults: noDefaults, now: noon}
 			d := decide(o)
-			if got := told(d); got != c.want {
+			if got := described(d); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			written := d.actions[len(d.actions)-1].(action.WriteStatus)
@@ -631,36 +631,36 @@ func TestDataVolumes(t *testing.T) {
 	}
 }
 
-// TestPrintableStatus: the first word that applies, in order.
+// TestPrintableStatus: the first status that applies, in order.
 func TestPrintableStatus(t *testing.T) {
-	condition := func(kind string, status metav1.ConditionStatus, reason string) func(*observed) {
-		return func(o *observed) {
+	condition := func(kind string, status metav1.ConditionStatus, reason string) func(*state) {
+		return func(o *state) {
 			o.instance.Status.Conditions = append(o.instance.Status.Conditions, kubevirtv1.Condition{Type: kind, Status: status, Reason: reason})
 		}
 	}
-	// Each has what makes the word after it apply, too.
-	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
+	// Each has what makes the status after it apply, too.
+	o := state{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
 	o.instance = made(o.vm, kubevirtv1.PhaseScheduling, false)
 	for _, step := range []struct {
-		add  func(*observed)
+		add  func(*state)
 		want kubevirtv1.PrintableStatus
 	}{
-		{func(*observed) {}, "Starting"},
+		{func(*state) {}, "Starting"},
 		{condition("Synchronized", "False", "ImagePullBackOff"), "ImagePullBackOff"},
-		{func(o *observed) { o.instance.Status.Conditions[0].Reason = "ErrImagePull" }, "ErrImagePull"},
-		{func(o *observed) { o.volumes = []volume{{name: "a", claim: unbound}} }, "WaitingForVolumeBinding"},
-		{func(o *observed) {
+		{func(o *state) { o.instance.Status.Conditions[0].Reason = "ErrImagePull" }, "ErrImagePull"},
+		{func(o *state) { o.volumes = []volume{{name: "a", claim: unbound}} }, "WaitingForVolumeBinding"},
+		{func(o *state) {
 			o.volumes = append(o.volumes, volume{name: "b", dataVolume: &dataVolume{phase: "ImportInProgress"}})
 		}, "Provisioning"},
 		{condition("PodScheduled", "False", corev1.PodReasonUnschedulable), "ErrorUnschedulable"},
-		{func(o *observed) { o.volumes[1].dataVolume.fault = "no" }, "DataVolumeError"},
-		{func(o *observed) { o.instance.Status.Conditions[0].Reason = "FailedPvcNotFound" }, "ErrorPvcNotFound"},
-		{func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseRunning }, "Running"},
+		{func(o *state) { o.volumes[1].dataVolume.fault = "no" }, "DataVolumeError"},
+		{func(o *state) { o.instance.Status.Conditions[0].Reason = "FailedPvcNotFound" }, "ErrorPvcNotFound"},
+		{func(o *state) { o.instance.Status.Phase = kubevirtv1.PhaseRunning }, "Running"},
 		{condition("Paused", "True", "PausedByUser"), "Paused"},
-		{func(o *observed) { o.instance.Status.MigrationState = &kubevirtv1.MigrationState{} }, "Migrating"},
-		{func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseUnknown }, "Unknown"},
-		{func(o *observed) { at := metav1.NewTime(noon); o.instance.DeletionTimestamp = &at }, "Stopping"},
-		{func(o *observed) { at := metav1.NewTime(noon); o.vm.DeletionTimestamp = &at }, "Terminating"},
+		{func(o *state) { o.instance.Status.MigrationState = &kubevirtv1.MigrationState{} }, "Migrating"},
+		{func(o *state) { o.instance.Status.Phase = kubevirtv1.PhaseUnknown }, "Unknown"},
+		{func(o *state) { at := metav1.NewTime(noon); o.instance.DeletionTimestamp = &at }, "Stopping"},
+		{func(o *state) { at := metav1.NewTime(noon); o.vm.DeletionTimestamp = &at }, "Terminating"},
 	} {
 		step.add(&o)
 		if got := status(decideRun(o)).PrintableStatus; got != step.want {

@@ -17,7 +17,7 @@ import (
 // decision is what is to be done about a VM next, and what follows from its run strategy, its requests and the
 // state of its instance.
 type decision struct {
-	observed
+	state
 	intent
 	// hibernation is what becomes of the guest's saved memory.
 	hibernation hibernation.Decision
@@ -48,7 +48,7 @@ func (d *decision) look(at time.Time) {
 
 // view is what the rules of hibernation go by.
 func (d decision) view() hibernation.View {
-	v := d.observed.view()
+	v := d.state.view()
 	v.Strategy, v.Request = d.strategy, d.request()
 	return v
 }
@@ -59,8 +59,8 @@ func (d decision) wanted() bool {
 }
 
 // decideRun applies the run strategy: the decision has no actions yet.
-func decideRun(o observed) decision {
-	d := decision{observed: o, intent: intentOf(o)}
+func decideRun(o state) decision {
+	d := decision{state: o, intent: intentOf(o)}
 	d.hibernation = hibernation.Decide(d.view())
 	if !o.vm.DeletionTimestamp.IsZero() {
 		d.fault = o.failed
@@ -79,7 +79,7 @@ func decideRun(o observed) decision {
 
 // nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
 // the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
-func nextAsleep(o observed, stage run.Stage, h hibernation.Decision, other step) step {
+func nextAsleep(o state, stage run.Stage, h hibernation.Decision, other step) step {
 	switch {
 	case stage.Ended(), o.Spoiled != nil && stage == run.Alive:
 		return stop
@@ -113,7 +113,7 @@ func (d *decision) begin() {
 }
 
 // faultOf returns what keeps the VM from starting until somebody mends it.
-func faultOf(o observed, strategy kubevirtv1.RunStrategy, next step) *action.Failure {
+func faultOf(o state, strategy kubevirtv1.RunStrategy, next step) *action.Failure {
 	switch {
 	case o.failed != nil:
 		return o.failed
@@ -142,7 +142,7 @@ func faultOf(o observed, strategy kubevirtv1.RunStrategy, next step) *action.Fai
 }
 
 // blocked says that another's instance has the VM's name.
-func blocked(o observed) *action.Failure {
+func blocked(o state) *action.Failure {
 	whose := "no VirtualMachine's"
 	if owner := metav1.GetControllerOf(o.instance); owner != nil {
 		whose = fmt.Sprintf("of %s %s with UID %s", owner.Kind, owner.Name, owner.UID)

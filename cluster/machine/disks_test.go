@@ -43,7 +43,7 @@ func TestSpoiled(t *testing.T) {
 	boot := kubevirtv1.StartBoot
 	s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
 	s.Spoiled = diskChanged("data", "pod backup has used claim pg since the save")
-	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ResumeFailed"}) {
+	if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"ResumeFailed"}) {
 		t.Errorf("events %q", events)
 	}
 	expect(t, "start", s.step(), "Hibernated")
@@ -141,9 +141,9 @@ func (w *world) onPG(u *uses) {
 		s.Template.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "data"}}
 		s.Template.Spec.Volumes = []kubevirtv1.Volume{pgClaim()}
 	})
-	w.settle(w.is("Running", 1))
+	w.converge(w.is("Running", 1))
 	w.strategy("Hibernate")
-	w.settle(w.sleeps(1, 2))
+	w.converge(w.sleeps(1, 2))
 }
 
 // TestResumeOverBlockDisks: what is known of a claim with volumeMode Block decides whether a guest goes
@@ -167,10 +167,10 @@ func TestResumeOverBlockDisks(t *testing.T) {
 			w.onPG(c.uses)
 			w.strategy("Always")
 			if c.says == "" {
-				w.settle(w.is("Running", 2))
+				w.converge(w.is("Running", 2))
 				return
 			}
-			w.settle(w.sleeps(1, 2))
+			w.converge(w.sleeps(1, 2))
 			rs := w.vm().Status.ResumeStatus
 			if rs == nil || rs.Reason != contract.RestoreDiskChanged || !strings.Contains(rs.Message, c.says) {
 				t.Errorf("resumeStatus %+v, want %q", rs, c.says)
@@ -179,7 +179,7 @@ func TestResumeOverBlockDisks(t *testing.T) {
 				t.Errorf("it was asked %d times", c.uses.looks)
 			}
 			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { boot := kubevirtv1.StartBoot; s.StartStrategy = &boot })
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 		})
 	}
 }
@@ -198,7 +198,7 @@ func TestResumeWhileNotKnown(t *testing.T) {
 		t.Errorf("resumeStatus %+v", rs)
 	}
 	u.err = nil
-	w.settle(w.is("Running", 2))
+	w.converge(w.is("Running", 2))
 }
 
 // TestUsedBeforeItGoesOn: the instance of a guest goes whose disk is used before it runs.
@@ -212,7 +212,7 @@ func TestUsedBeforeItGoesOn(t *testing.T) {
 		w.reconcile(r)
 	}
 	u.known = pgUse("backup")
-	w.settle(w.sleeps(2, 2))
+	w.converge(w.sleeps(2, 2))
 	if rs := w.vm().Status.ResumeStatus; rs == nil || rs.Reason != contract.RestoreDiskChanged || rs.Failures != 1 {
 		t.Errorf("resumeStatus %+v", rs)
 	}

@@ -30,7 +30,7 @@ func importingVM(source kubevirtv1.DataVolumeContent) *kubevirtv1.VirtualMachine
 func TestImport(t *testing.T) {
 	w := newWorld(t, fault{}, lag{})
 	w.must(w.create(t.Context(), importingVM(kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}})))
-	w.settle(w.is("Provisioning", 0))
+	w.converge(w.is("Provisioning", 0))
 	claim := new(corev1.PersistentVolumeClaim)
 	read := func() {
 		t.Helper()
@@ -49,12 +49,12 @@ func TestImport(t *testing.T) {
 		t.Errorf("the claim is %+v", claim.ObjectMeta)
 	}
 	becomes(contract.ImportWaiting, "", corev1.ClaimPending)
-	w.settle(w.is("WaitingForVolumeBinding", 0))
+	w.converge(w.is("WaitingForVolumeBinding", 0))
 	if read(); claim.Annotations[contract.AnnotationBindImmediately] != "true" {
 		t.Errorf("it is not asked that the claim is filled: %v", claim.Annotations)
 	}
 	becomes(contract.ImportFailed, "the server says 404", corev1.ClaimBound)
-	w.settle(w.is("DataVolumeError", 0))
+	w.converge(w.is("DataVolumeError", 0))
 	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk: the server says 404") {
 		t.Errorf("condition Ready is %+v", c)
 	}
@@ -62,12 +62,12 @@ func TestImport(t *testing.T) {
 		t.Errorf("events %q", w.events)
 	}
 	becomes(contract.ImportInProgress, "", corev1.ClaimBound)
-	w.settle(w.is("Provisioning", 0))
+	w.converge(w.is("Provisioning", 0))
 	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "claim disk is imported from blank") {
 		t.Errorf("condition Ready is %+v", c)
 	}
 	becomes(contract.ImportSucceeded, "", corev1.ClaimBound)
-	w.settle(w.is("Running", 1))
+	w.converge(w.is("Running", 1))
 }
 
 // TestImportOfNothing: a claim that is to be copied has to be there, and what can't be imported is told.

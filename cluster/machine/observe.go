@@ -19,8 +19,8 @@ import (
 )
 
 // observe reads what decide goes by. vm is nil in it if there is no such VM.
-func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (observed, error) {
-	o := observed{imports: r.DataVolumes, defaults: r.Defaults, cluster: r.configuration(), now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (state, error) {
+	o := state{imports: r.DataVolumes, defaults: r.Defaults, cluster: r.configuration(), now: r.Now()}
 	var vm kubevirtv1.VirtualMachine
 	var instance kubevirtv1.VirtualMachineInstance
 	// The VM first: an instance of a VM that has been read after it is the VM's or older.
@@ -43,19 +43,19 @@ func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.
 	if err := o.expand(ctx, from); err != nil {
 		return o, err
 	}
-	err := r.observeSleep(ctx, from, &o)
+	err := r.readMemory(ctx, from, &o)
 	if err != nil {
 		return o, err
 	}
-	if o.volumes, err = r.volumes(ctx, from, o.vm); err != nil {
+	if o.volumes, err = r.readVolumes(ctx, from, o.vm); err != nil {
 		return o, err
 	}
-	o.started, err = r.started(ctx, o)
+	o.started, err = r.readStarted(ctx, o)
 	return o, err
 }
 
-// volumes reads the claims and DataVolumes of a VM.
-func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachine) (all []volume, err error) {
+// readVolumes reads the claims and DataVolumes of a VM.
+func (r *Reconciler) readVolumes(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachine) (all []volume, err error) {
 	for _, name := range volumeNames(vm) {
 		v := volume{name: name}
 		if i := slices.IndexFunc(vm.Spec.DataVolumeTemplates, func(t kubevirtv1.DataVolumeTemplateSpec) bool { return t.Name == name }); i >= 0 {
@@ -92,18 +92,18 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 	return all, nil
 }
 
-// started reads the spec that a VM's instance was started with, where that is of another
+// readStarted reads the spec that a VM's instance was started with, where that is of another
 // generation. A revision that is gone, as somebody deleted it, leaves it unknown.
-func (r *Reconciler) started(ctx context.Context, o observed) (*kubevirtv1.VirtualMachineSpec, error) {
+func (r *Reconciler) readStarted(ctx context.Context, o state) (*kubevirtv1.VirtualMachineSpec, error) {
 	own := o.own()
 	if run.StageOf(own) != run.Alive || run.Generation(own) == o.vm.Generation || o.types.fault != nil {
 		return nil, nil
 	}
-	return r.revision(ctx, o.vm, run.RevisionName(o.vm.UID, run.Generation(own)))
+	return r.readRevision(ctx, o.vm, run.RevisionName(o.vm.UID, run.Generation(own)))
 }
 
-// revision reads the spec that a ControllerRevision of a VM has; nil: it is not there.
-func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (*kubevirtv1.VirtualMachineSpec, error) {
+// readRevision reads the spec that a ControllerRevision of a VM has; nil: it is not there.
+func (r *Reconciler) readRevision(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (*kubevirtv1.VirtualMachineSpec, error) {
 	var revision appsv1.ControllerRevision
 	// Not from a cache: it would hold all ControllerRevisions of the cluster.
 	if there, err := get(ctx, r.Live, types.NamespacedName{Namespace: vm.Namespace, Name: name}, &revision); err != nil || !there {
@@ -112,8 +112,8 @@ func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine
 	return run.ReadRevision(&revision, vm), nil
 }
 
-// observeSleep reads what is known of a VM's memory on claims.
-func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *observed) (err error) {
+// readMemory reads what is known of a VM's memory on claims.
+func (r *Reconciler) readMemory(ctx context.Context, from client.Reader, o *state) (err error) {
 	o.Claims, o.Users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
 	for _, name := range hibernation.MemoryClaims(o.view()) {
 		claim := &corev1.PersistentVolumeClaim{}
@@ -131,7 +131,7 @@ func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *ob
 	}
 	o.Spoiled = r.spoiledMeanwhile(o.own())
 	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && o.own() == nil {
-		o.Saved, err = r.revision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
+		o.Saved, err = r.readRevision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
 	}
 	return err
 }

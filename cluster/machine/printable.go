@@ -12,7 +12,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
-// printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
+// printable returns what the VM does now: the first that applies, in KubeVirt's
 // order, except that an instance without any news is Unknown, whatever it was
 // that it was.
 func printable(d decision) kubevirtv1.PrintableStatus {
@@ -20,15 +20,15 @@ func printable(d decision) kubevirtv1.PrintableStatus {
 	if d.stage != run.Alive {
 		up = nil
 	}
-	switch word := hibernation.Printable(d.view(), d.hibernation, d.starts, d.step == stop); {
+	switch h := hibernation.Printable(d.view(), d.hibernation, d.starts, d.step == stop); {
 	case !d.vm.DeletionTimestamp.IsZero():
 		return kubevirtv1.StatusTerminating
-	case word != "":
-		return word
+	case h != "":
+		return h
 	case d.stage == run.Deleting, d.stage == run.Alive && d.step == stop:
 		return kubevirtv1.StatusStopping
-	case up != nil && started(up) != "":
-		return started(up)
+	case up != nil && activity(up) != "":
+		return activity(up)
 	case lacks(up, "FailedPvcNotFound"):
 		return kubevirtv1.StatusErrorPVCNotFound
 	case slices.ContainsFunc(d.volumes, func(v volume) bool { return v.dataVolume != nil && v.dataVolume.fault != "" }):
@@ -51,8 +51,8 @@ func printable(d decision) kubevirtv1.PrintableStatus {
 	return kubevirtv1.StatusStopped
 }
 
-// started is the word for an instance that has been started, or empty.
-func started(up *kubevirtv1.VirtualMachineInstance) kubevirtv1.PrintableStatus {
+// activity is the printable status of an instance that has been started, or empty.
+func activity(up *kubevirtv1.VirtualMachineInstance) kubevirtv1.PrintableStatus {
 	paused := kubevirtv1.FindCondition(up.Status.Conditions, kubevirtv1.ConditionPaused)
 	migration := up.Status.MigrationState
 	switch {

@@ -48,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{}, nil // the VM's own deletion follows
 	case err != nil:
-		return reconcile.Result{}, r.tell(ctx, o, a, err)
+		return reconcile.Result{}, r.report(ctx, o, a, err)
 	}
 	return r.wait(d), nil
 }
@@ -78,8 +78,8 @@ func (r *Reconciler) wait(d decision) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(d.again.Sub(r.Now()), time.Millisecond)}
 }
 
-// tell has the VM's status say what has failed. It returns the error of that.
-func (r *Reconciler) tell(ctx context.Context, o observed, a action.Action, failed error) error {
+// report has the VM's status say what has failed. It returns the error of that.
+func (r *Reconciler) report(ctx context.Context, o state, a action.Action, failed error) error {
 	if o.failed = explain(a, failed); o.failed == nil {
 		return failed
 	}

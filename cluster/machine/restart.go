@@ -12,7 +12,7 @@ import (
 // restartChanges returns the fields of the VM that a restart would change in its instance:
 // those of the instance that the VM had when it was started against those of the one that it
 // would be started with now, with the same defaults in both.
-func restartChanges(o observed) []string {
+func restartChanges(o state) []string {
 	if o.started == nil || o.vm.Spec.Template == nil {
 		return nil
 	}

@@ -75,7 +75,7 @@ func TestResumed(t *testing.T) {
 		if madeForIt {
 			want = "unclaim:memory Running"
 		}
-		if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"Resumed"}) {
+		if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"Resumed"}) {
 			t.Errorf("events %q", events)
 		}
 		expect(t, "runs", s.step(), want)
@@ -165,7 +165,7 @@ func TestResumeFails(t *testing.T) {
 				s.instance.UID = types.UID(fmt.Sprint("try-", n))
 				s.instance.Status.Phase = kubevirtv1.PhaseFailed
 				s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: reason + ": why"}}
-				if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ResumeFailed"}) {
+				if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"ResumeFailed"}) {
 					t.Errorf("events %q", events)
 				}
 				ended := s.instance
@@ -263,7 +263,7 @@ func TestBootDiscards(t *testing.T) {
 		s.vm.Spec.StartStrategy = &boot
 		expect(t, "start", s.step(), "create prune Starting")
 		expect(t, "phase", s.phase(), "Completed") // until there is the instance for sure
-		if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ImageDiscarded"}) {
+		if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"ImageDiscarded"}) {
 			t.Errorf("events %q", events)
 		}
 		s.step()
@@ -339,7 +339,7 @@ func TestSuspendToDisk(t *testing.T) {
 // TestNotRunning: a VM that does not run has nothing to save, which is told once.
 func TestNotRunning(t *testing.T) {
 	s := newSleeper("Hibernate", before("Halted"))
-	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"NotRunning"}) {
+	if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"NotRunning"}) {
 		t.Errorf("events %q", events)
 	}
 	expect(t, "off", s.step(), "Stopped")
@@ -385,7 +385,7 @@ func TestNoQuota(t *testing.T) {
 	w.change(func(vm *kubevirtv1.VirtualMachine) {
 		vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSave}
 	})
-	w.settle(w.is("Running", 1))
+	w.converge(w.is("Running", 1))
 	if v := w.instance().Spec.UtilityVolumes; v != nil {
 		t.Errorf("its instance waits for %v", v)
 	}

@@ -32,7 +32,7 @@ func same(a, b *resource.Quantity) bool { return a == b || a != nil && b != nil 
 
 // resize returns what has the guest get the size that its VM has by now, where that can be done while
 // it runs: else a restart is required.
-func resize(o observed) []action.Action {
+func resize(o state) []action.Action {
 	own := o.own()
 	if own == nil || o.started == nil || o.vm.Spec.Template == nil {
 		return nil
@@ -48,7 +48,7 @@ func resize(o observed) []action.Action {
 // reachable is the part of a wanted size that a guest can be given while it runs. Sockets are only
 // added, up to cpu.maxSockets: a guest may keep those that it is to give back. Memory is what the balloon
 // leaves of that which the guest was started with.
-func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) size {
+func reachable(o state, own *kubevirtv1.VirtualMachineInstance, wanted size) size {
 	to := sizeOf(own)
 	if !o.cluster.LiveUpdate || !run.Steady(own) || own.Spec.StopStrategy != "" {
 		return to
@@ -70,7 +70,7 @@ func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) 
 
 // grown puts into the instance that was started what its guest has been given since, and is about to be
 // given of what is wanted. What it was refused it does not have.
-func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
+func grown(o state, past, wanted *kubevirtv1.VirtualMachineInstance) {
 	own := o.own()
 	if own == nil {
 		return

@@ -24,11 +24,11 @@ func TestLiveSize(t *testing.T) {
 	}
 	off := false
 	refused := kubevirtv1.Condition{Type: kubevirtv1.ConditionHotVCPUChange, Status: metav1.ConditionFalse}
-	none := func(*observed) {}
+	none := func(*state) {}
 	for name, c := range map[string]struct {
 		sockets int32
 		memory  string
-		change  func(*observed)
+		change  func(*state)
 		given   string // to the instance
 		restart string // because of
 	}{
@@ -38,45 +38,45 @@ func TestLiveSize(t *testing.T) {
 		"fewer sockets":     {1, "1Gi", none, "", "cpu.sockets"},
 		"less memory":       {2, "512Mi", none, "2 512Mi", ""},
 		"more memory":       {2, "2Gi", none, "", "memory.guest"},
-		"no balloon":        {2, "512Mi", func(o *observed) { o.instance.Spec.Domain.Devices.AutoattachMemBalloon = &off }, "", "memory.guest"},
-		"dedicated CPUs":    {4, "512Mi", func(o *observed) { o.instance.Spec.Domain.CPU.DedicatedCPUPlacement = true }, "2 512Mi", "cpu.sockets"},
+		"no balloon":        {2, "512Mi", func(o *state) { o.instance.Spec.Domain.Devices.AutoattachMemBalloon = &off }, "", "memory.guest"},
+		"dedicated CPUs":    {4, "512Mi", func(o *state) { o.instance.Spec.Domain.CPU.DedicatedCPUPlacement = true }, "2 512Mi", "cpu.sockets"},
 		"both, one goes":    {4, "2Gi", none, "4 1Gi", "memory.guest"},
-		"at the next start": {4, "512Mi", func(o *observed) { o.cluster.LiveUpdate = false }, "", "cpu.sockets, memory.guest"},
-		"to be saved":       {4, "1Gi", func(o *observed) { o.instance.Spec.StopStrategy = kubevirtv1.HibernateSave }, "", "cpu.sockets"},
-		"starts":            {4, "1Gi", func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseScheduling }, "", "cpu.sockets"},
-		"given": {4, "512Mi", func(o *observed) {
+		"at the next start": {4, "512Mi", func(o *state) { o.cluster.LiveUpdate = false }, "", "cpu.sockets, memory.guest"},
+		"to be saved":       {4, "1Gi", func(o *state) { o.instance.Spec.StopStrategy = kubevirtv1.HibernateSave }, "", "cpu.sockets"},
+		"starts":            {4, "1Gi", func(o *state) { o.instance.Status.Phase = kubevirtv1.PhaseScheduling }, "", "cpu.sockets"},
+		"given": {4, "512Mi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "512Mi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 		}, "", ""},
-		"refused": {4, "512Mi", func(o *observed) {
+		"refused": {4, "512Mi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "512Mi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 			o.instance.Status.Conditions = append(o.instance.Status.Conditions, refused)
 		}, "", "cpu.sockets"},
-		"taken back": {2, "1Gi", func(o *observed) {
+		"taken back": {2, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(2, "512Mi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 		}, "2 1Gi", ""},
-		"refused, and fewer": {3, "1Gi", func(o *observed) {
+		"refused, and fewer": {3, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 			o.instance.Status.Conditions = append(o.instance.Status.Conditions, refused)
 		}, "3 1Gi", ""},
-		"not given yet, taken back": {2, "1Gi", func(o *observed) {
+		"not given yet, taken back": {2, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 		}, "2 1Gi", ""},
-		"given, not taken back": {2, "1Gi", func(o *observed) {
+		"given, not taken back": {2, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 			o.instance.Status.CurrentCPUTopology.Sockets = 4
 		}, "", "cpu.sockets"},
-		"other type": {4, "1Gi", func(o *observed) {
+		"other type": {4, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 			o.vm.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "large"}
 		}, "", ""},
-		"other type, with more": {4, "1Gi", func(o *observed) {
+		"other type, with more": {4, "1Gi", func(o *state) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
 			o.vm.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "large"}
@@ -89,7 +89,7 @@ func TestLiveSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := observed{
+		o := state{
 			vm: vm, instance: made(vm, kubevirtv1.PhaseRunning, true), now: noon, defaults: noDefaults,
 			cluster: configuration.Configuration{LiveUpdate: true}, started: run.ReadRevision(revision, vm),
 		}

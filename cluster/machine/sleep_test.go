@@ -23,14 +23,14 @@ import (
 
 // sleeper makes a VM with 1 GiB of memory, observed under the shipped configuration.
 type sleeper struct {
-	observed
+	state
 }
 
 func newSleeper(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.VirtualMachine)) *sleeper {
 	vm := newVM(strategy, options...)
 	guest := resource.MustParse("1Gi")
 	vm.Spec.Template.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &guest}
-	return &sleeper{observed{
+	return &sleeper{state{
 		vm: vm, Memory: hibernation.Memory{Claims: map[string]*corev1.PersistentVolumeClaim{}, Users: map[string]string{}},
 		cluster: configuration.Default(), defaults: noDefaults, now: noon,
 	}}
@@ -44,7 +44,7 @@ func (s *sleeper) runs(phase kubevirtv1.Phase) *sleeper {
 
 // step carries out what is decided, as far as a test's objects have it, and says it.
 func (s *sleeper) step() string {
-	d := decide(s.observed)
+	d := decide(s.state)
 	for _, a := range d.actions {
 		switch a := a.(type) {
 		case action.WriteStatus:
@@ -66,7 +66,7 @@ func (s *sleeper) step() string {
 			s.instance = nil
 		}
 	}
-	return told(d)
+	return described(d)
 }
 
 // phase is that of the hibernation; empty: there is none.
@@ -143,7 +143,7 @@ func TestSaveToANewClaim(t *testing.T) {
 	expect(t, "phase", s.phase(), "InProgress")
 	s.isSaved()
 	var notes []string
-	for _, a := range decide(s.observed).actions {
+	for _, a := range decide(s.state).actions {
 		if w, is := a.(action.WriteStatus); is {
 			for _, e := range w.Events {
 				notes = append(notes, e.Note)
@@ -299,7 +299,7 @@ func TestUnsaveable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSleeper("Hibernate", before("Always"), c.how).runs(kubevirtv1.PhaseRunning).onBridge()
-			events := eventReasons(decide(s.observed))
+			events := eventReasons(decide(s.state))
 			expect(t, "begin", s.step(), c.begin)
 			expect(t, "then", s.step(), c.then)
 			if c.then != "" {
@@ -508,7 +508,7 @@ func TestGuestEndedEvent(t *testing.T) {
 			*s.vm.Spec.RunStrategy = c.strategy
 			c.ended(s)
 			var notes []string
-			for _, a := range decide(s.observed).actions {
+			for _, a := range decide(s.state).actions {
 				if w, is := a.(action.WriteStatus); is {
 					for _, e := range w.Events {
 						notes = append(notes, e.Note)
@@ -533,7 +533,7 @@ func TestSaveFails(t *testing.T) {
 		expect(t, "saving", s.step(), "Hibernating")
 		s.says("False", "NoSpace")
 		s.now = s.now.Add(time.Minute)
-		d := decide(s.observed)
+		d := decide(s.state)
 		if events := eventReasons(d); !slices.Equal(events, []string{"HibernationFailed"}) {
 			t.Errorf("events %q", events)
 		}
@@ -565,7 +565,7 @@ func TestFailuresTimeOut(t *testing.T) {
 	told := 0
 	for ; s.now.Before(noon.Add(20 * time.Minute)); s.now = s.now.Add(10 * time.Second) {
 		for _, attempt := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} { // it begins, and fails
-			for _, reason := range eventReasons(decide(s.observed)) {
+			for _, reason := range eventReasons(decide(s.state)) {
 				if reason == "HibernationTimeout" {
 					told++
 				}
@@ -584,7 +584,7 @@ func TestNoWarning(t *testing.T) {
 	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
 	s.cluster.Hibernation.WarningTimeoutSeconds = 0
 	for range 5 {
-		if events := eventReasons(decide(s.observed)); slices.Contains(events, "HibernationTimeout") {
+		if events := eventReasons(decide(s.state)); slices.Contains(events, "HibernationTimeout") {
 			t.Errorf("events %q", events)
 		}
 		s.step()
@@ -598,11 +598,11 @@ func TestWarningTimeout(t *testing.T) {
 	for range 3 {
 		s.step()
 	}
-	if d := decide(s.observed); !d.again.Equal(noon.Add(500 * time.Second)) {
+	if d := decide(s.state); !d.again.Equal(noon.Add(500 * time.Second)) {
 		t.Errorf("looks again at %v", d.again)
 	}
 	s.now = noon.Add(500 * time.Second)
-	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"HibernationTimeout"}) {
+	if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"HibernationTimeout"}) {
 		t.Errorf("events %q", events)
 	}
 	expect(t, "late", s.step(), "Hibernating")

@@ -193,27 +193,27 @@ func TestStopWithoutDisk(t *testing.T) {
 	at := metav1.NewTime(noon)
 	refused := &action.Failure{Reason: reasonFailedCreate, Event: reasonFailedDataVolumeCreate, Message: "no"}
 	for name, c := range map[string]struct {
-		change func(*observed)
+		change func(*state)
 		want   string
 	}{
-		"runs, to be stopped": {func(o *observed) {
+		"runs, to be stopped": {func(o *state) {
 			o.vm.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{stopRequest(firstUID)}
 		}, "Stopping+Stop delete"},
-		"has ended": {func(o *observed) {
+		"has ended": {func(o *state) {
 			o.instance.Status.Phase = kubevirtv1.PhaseFailed
 			o.instance.DeletionTimestamp = &at
 		}, "release:1 owners,[" + contract.FinalizerInstance + "] dv:disk Stopping"},
-		"has ended, and fails": {func(o *observed) {
+		"has ended, and fails": {func(o *state) {
 			o.instance.Status.Phase = kubevirtv1.PhaseFailed
 			o.instance.DeletionTimestamp = &at
 			o.failed = refused
 		}, "release:1 owners,[" + contract.FinalizerInstance + "] Stopping"},
 	} {
-		o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
+		o := state{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
 		o.volumes = []volume{{name: "disk", template: &kubevirtv1.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "disk"}}}}
 		o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
 		c.change(&o)
-		if got := told(decide(o)); got != c.want {
+		if got := described(decide(o)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -285,7 +285,7 @@ func TestFailures(t *testing.T) {
 			if want := map[bool]int{true: 1, false: 0}[c.told]; len(w.events) != want {
 				t.Errorf("events %q, want %d", w.events, want)
 			}
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 		})
 	}
 }
@@ -309,7 +309,7 @@ func TestRefusedPatch(t *testing.T) {
 	if w.instance() != nil {
 		t.Error("it was started")
 	}
-	w.settle(w.is("Running", 1))
+	w.converge(w.is("Running", 1))
 }
 
 // TestReadDataVolume: what is read of a DataVolume is bounded, and of the right type.

@@ -12,8 +12,8 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/hibernation"
 )
 
-// observed is all that decide goes by. Nothing in it is changed.
-type observed struct {
+// state is what was observed of a VM: all that decide goes by. Nothing in it is changed.
+type state struct {
 	// vm is nil if there is none of that name. It has what its instancetype and preference say.
 	vm    *kubevirtv1.VirtualMachine
 	types vmTypes
@@ -49,7 +49,7 @@ type vmTypes struct {
 }
 
 // own returns the instance if it is this VM's.
-func (o observed) own() *kubevirtv1.VirtualMachineInstance {
+func (o state) own() *kubevirtv1.VirtualMachineInstance {
 	if o.vm == nil || o.instance == nil || !metav1.IsControlledBy(o.instance, o.vm) {
 		return nil
 	}
@@ -57,6 +57,6 @@ func (o observed) own() *kubevirtv1.VirtualMachineInstance {
 }
 
 // view is what the rules of hibernation go by, without what the run strategy asks for.
-func (o observed) view() hibernation.View {
+func (o state) view() hibernation.View {
 	return hibernation.View{VM: o.vm, Own: o.own(), Memory: o.Memory, Cluster: o.cluster, Defaults: o.defaults, Now: o.now}
 }

@@ -18,7 +18,7 @@ import (
 
 // status returns the VM's status as it is to be. What others write in it stays.
 func status(d decision) *kubevirtv1.VirtualMachineStatus {
-	own, restart := d.own(), restartChanges(d.observed)
+	own, restart := d.own(), restartChanges(d.state)
 	to := d.vm.Status.DeepCopy()
 	to.Created = d.stage == run.Alive || d.stage == run.Deleting && !run.Ended(own) || d.starts != nil
 	to.StateChangeRequests, to.StartFailure = d.requests, d.failures
@@ -223,7 +223,7 @@ func progress(c kubevirtv1.Condition) bool {
 	return true
 }
 
-// eventsOf are what a status has to tell for the first time.
+// eventsOf are those that a status reports for the first time.
 func eventsOf(d decision, to *kubevirtv1.VirtualMachineStatus) (events []action.Event) {
 	events = append(events, d.hibernation.Events...)
 	before, after := kubevirtv1.FindCondition(d.vm.Status.Conditions, kubevirtv1.ConditionFailure), kubevirtv1.FindCondition(to.Conditions, kubevirtv1.ConditionFailure)

@@ -22,7 +22,7 @@ import (
 // TestConditions: a VM has its own conditions and its instance's, each since it changed.
 func TestConditions(t *testing.T) {
 	earlier, later := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon)
-	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+	o := state{vm: newVM("Always"), defaults: noDefaults, now: noon}
 	o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
 	o.vm.Status.Conditions = []kubevirtv1.Condition{
 		{Type: "ManualRecoveryRequired", Status: "True", LastTransitionTime: earlier},
@@ -65,7 +65,7 @@ func TestReady(t *testing.T) {
 		"unknown":      {kubevirtv1.PhaseUnknown, "True", false, "NodeUnresponsive", true},
 		"ended":        {kubevirtv1.PhaseSucceeded, "False", false, "GuestNotRunning", false},
 	} {
-		o := observed{vm: newVM("Manual"), defaults: noDefaults, now: noon}
+		o := state{vm: newVM("Manual"), defaults: noDefaults, now: noon}
 		if c.phase != "none" {
 			o.instance = made(o.vm, c.phase, true)
 		}
@@ -85,7 +85,7 @@ func TestReady(t *testing.T) {
 // TestFailedStarts: why a VM does not start stays on the VM while its instances come and go,
 // and goes when one runs.
 func TestFailedStarts(t *testing.T) {
-	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+	o := state{vm: newVM("Always"), defaults: noDefaults, now: noon}
 	o.vm.Status.RunStrategy = "Always"
 	message := func() string {
 		t.Helper()
@@ -144,7 +144,7 @@ func TestFailedStarts(t *testing.T) {
 
 // TestNotReadyOfDataVolume: a VM without an instance says which DataVolume failed.
 func TestNotReadyOfDataVolume(t *testing.T) {
-	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
+	o := state{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
 	o.volumes = []volume{{name: "root", dataVolume: &dataVolume{fault: "no such image"}}}
 	if c := kubevirtv1.FindCondition(status(decideRun(o)).Conditions, "Ready"); c.Message != "the VM has no VirtualMachineInstance: DataVolume root: no such image" {
 		t.Errorf("Ready says %q", c.Message)
@@ -193,7 +193,7 @@ func TestRestartRequired(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := observed{vm: vm, instance: made(vm, kubevirtv1.PhaseRunning, true), now: noon, defaults: func(i *kubevirtv1.VirtualMachineInstance) {
+			o := state{vm: vm, instance: made(vm, kubevirtv1.PhaseRunning, true), now: noon, defaults: func(i *kubevirtv1.VirtualMachineInstance) {
 				if i.Spec.SchedulerName == "" {
 					i.Spec.SchedulerName = "default"
 				}
@@ -220,7 +220,7 @@ func TestRestartRequired(t *testing.T) {
 // TestShutDownAtOnce: a guest that shut down before it was seen to run has not failed to start.
 func TestShutDownAtOnce(t *testing.T) {
 	for _, strategy := range []kubevirtv1.RunStrategy{"Always", "RerunOnFailure", "Once"} {
-		o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+		o := state{vm: newVM(strategy), defaults: noDefaults, now: noon}
 		o.vm.Status.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: "x"}
 		o.vm.Status.Conditions = []kubevirtv1.Condition{{Type: "Failure", Status: "True", Reason: reasonFailedStart, Message: "of before"}}
 		o.instance = made(o.vm, kubevirtv1.PhaseSucceeded, false)
@@ -298,32 +298,32 @@ func TestNews(t *testing.T) {
 	condition := func(kind string, status metav1.ConditionStatus, reason string) kubevirtv1.Condition {
 		return kubevirtv1.Condition{Type: kind, Status: status, Reason: reason}
 	}
-	binding := func(o *observed) {
+	binding := func(o *state) {
 		o.vm.Status.PrintableStatus = kubevirtv1.StatusWaitingForVolumeBinding
 	}
 	for name, c := range map[string]struct {
 		phase  kubevirtv1.Phase
-		change func(*observed)
+		change func(*state)
 		write  bool
 		later  bool
 	}{
-		"nothing":                   {kubevirtv1.PhaseScheduling, func(*observed) {}, false, false},
-		"scheduled":                 {kubevirtv1.PhaseScheduled, func(*observed) {}, false, false},
+		"nothing":                   {kubevirtv1.PhaseScheduling, func(*state) {}, false, false},
+		"scheduled":                 {kubevirtv1.PhaseScheduled, func(*state) {}, false, false},
 		"not yet ready":             {kubevirtv1.PhaseScheduled, add(condition("Ready", "False", "GuestNotRunning")), false, false},
 		"what it can't do":          {kubevirtv1.PhaseScheduling, add(condition("LiveMigratable", "False", "x")), false, false},
 		"no image":                  {kubevirtv1.PhaseScheduling, add(condition("Synchronized", "False", "ErrImagePull")), true, false},
 		"no pod":                    {kubevirtv1.PhasePending, add(condition("Synchronized", "False", "FailedCreate")), true, false},
 		"no node":                   {kubevirtv1.PhaseScheduling, add(condition(string(corev1.PodScheduled), "False", "Unschedulable")), true, false},
-		"another spec":              {kubevirtv1.PhaseScheduling, func(o *observed) { o.vm.Generation++ }, true, false},
-		"running":                   {kubevirtv1.PhaseRunning, func(*observed) {}, true, false},
+		"another spec":              {kubevirtv1.PhaseScheduling, func(o *state) { o.vm.Generation++ }, true, false},
+		"running":                   {kubevirtv1.PhaseRunning, func(*state) {}, true, false},
 		"bound at once":             {kubevirtv1.PhaseScheduling, binding, false, true},
-		"bound, and still to start": {kubevirtv1.PhaseScheduling, func(o *observed) { binding(o); o.now = noon.Add(brief) }, true, false},
-		"unbound after all":         {kubevirtv1.PhaseScheduling, func(o *observed) { o.volumes = []volume{{claim: unbound}} }, true, false},
-		"node lost":                 {kubevirtv1.PhaseUnknown, func(*observed) {}, true, false},
-		"ended before it ran":       {kubevirtv1.PhaseFailed, func(*observed) {}, true, false},
+		"bound, and still to start": {kubevirtv1.PhaseScheduling, func(o *state) { binding(o); o.now = noon.Add(brief) }, true, false},
+		"unbound after all":         {kubevirtv1.PhaseScheduling, func(o *state) { o.volumes = []volume{{claim: unbound}} }, true, false},
+		"node lost":                 {kubevirtv1.PhaseUnknown, func(*state) {}, true, false},
+		"ended before it ran":       {kubevirtv1.PhaseFailed, func(*state) {}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := observed{vm: newVM("Manual"), defaults: noDefaults, now: noon}
+			o := state{vm: newVM("Manual"), defaults: noDefaults, now: noon}
 			o.instance = made(o.vm, kubevirtv1.PhasePending, false)
 			o.vm.Status = *status(decideRun(o))
 			o.instance.Status.Phase = c.phase
@@ -342,22 +342,22 @@ func TestNews(t *testing.T) {
 	}
 }
 
-func add(c kubevirtv1.Condition) func(*observed) {
-	return func(o *observed) { o.instance.Status.Conditions = append(o.instance.Status.Conditions, c) }
+func add(c kubevirtv1.Condition) func(*state) {
+	return func(o *state) { o.instance.Status.Conditions = append(o.instance.Status.Conditions, c) }
 }
 
 // TestNothingByTime: an hour changes no status.
 func TestNothingByTime(t *testing.T) {
 	for _, phase := range []kubevirtv1.Phase{"", kubevirtv1.PhaseScheduling, kubevirtv1.PhaseRunning, kubevirtv1.PhaseUnknown, kubevirtv1.PhaseSucceeded} {
 		for _, strategy := range []kubevirtv1.RunStrategy{"Manual", "Once"} {
-			o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+			o := state{vm: newVM(strategy), defaults: noDefaults, now: noon}
 			if phase != "" {
 				o.instance = made(o.vm, phase, true)
 			}
 			o.vm.Status = *status(decideRun(o))
 			o.now = noon.Add(time.Hour)
 			if d := decide(o); len(d.actions) > 0 || !d.again.IsZero() {
-				t.Errorf("%s, %s: %s, again at %v", strategy, phase, told(d), d.again)
+				t.Errorf("%s, %s: %s, again at %v", strategy, phase, described(d), d.again)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ type intent struct {
 	failures *kubevirtv1.StartFailure
 }
 
-func intentOf(o observed) intent {
+func intentOf(o state) intent {
 	own := o.own()
 	i := intent{strategy: strategyOf(o.vm), stage: run.StageOf(own)}
 	i.switched = o.vm.Status.RunStrategy != i.strategy
@@ -133,13 +133,13 @@ func choose(starts, stops bool) step {
 // can't be carried out under the run strategy is dropped, so that it doesn't keep others from
 // being queued.
 func pending(requests []kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) []kubevirtv1.StateChangeRequest {
-	for len(requests) > 0 && done(requests[0], strategy, own) {
+	for len(requests) > 0 && carriedOut(requests[0], strategy, own) {
 		requests = requests[1:]
 	}
 	return requests
 }
 
-func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) bool {
+func carriedOut(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) bool {
 	if strategy == kubevirtv1.RunStrategyOnce || strategy == kubevirtv1.RunStrategyHibernate {
 		return true
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // expand reads the types of the observed VM, and puts it with what they say in its place. All that
-// is written of it is the difference to what was observed, so they are never written into it.
-func (o *observed) expand(ctx context.Context, from client.Reader) error {
+// is written of it is the difference to what was state, so they are never written into it.
+func (o *state) expand(ctx context.Context, from client.Reader) error {
 	found, err := lookup.Types(ctx, from, o.vm)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (o *observed) expand(ctx context.Context, from client.Reader) error {
 
 // freeze has the VM keep its types as they are now, unless it has. What they become later is not
 // the VM's any more, and so this is done before anything is made by them.
-func freeze(o observed) (actions []action.Action) {
+func freeze(o state) (actions []action.Action) {
 	if o.types.fault != nil {
 		return nil
 	}

@@ -27,22 +27,22 @@ func typeChapters() map[string]func(*world) {
 			w.size("large", 4)
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 			w.size("small", 2) // the VM has begun with it as it was
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 			w.restart()
-			w.settle(w.hasSize(2, 1, "small"))
+			w.converge(w.hasSize(2, 1, "small"))
 			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("a change of the instancetype is said to need a restart, which changes nothing")
 			}
 			w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.Name = "large" })
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired")
 			if c == nil || !strings.Contains(c.Message, "spec.instancetype") {
 				w.t.Fatalf("another instancetype is told as %v", c)
 			}
 			w.restart()
-			w.settle(w.hasSize(3, 4, "large"))
+			w.converge(w.hasSize(3, 4, "large"))
 			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("RestartRequired outlives the restart")
 			}
@@ -51,7 +51,7 @@ func typeChapters() map[string]func(*world) {
 		"types that are awaited": func(w *world) {
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
-			w.settle(func() string {
+			w.converge(func() string {
 				c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure")
 				if c == nil || c.Reason != reasonNoInstancetype || !strings.Contains(c.Message, "VirtualMachineClusterInstancetype small") || w.instance() != nil {
 					return fmt.Sprintf("the failure is %v", c)
@@ -59,18 +59,18 @@ func typeChapters() map[string]func(*world) {
 				return ""
 			})
 			w.size("small", 1)
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 		},
 		"hibernate with types": func(w *world) {
 			w.size("small", 1)
 			w.size("large", 4)
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(1, 1))
+			w.converge(w.sleeps(1, 1))
 			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.Instancetype.Name = "large" })
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			if got := w.instance().Spec.Domain.CPU.Sockets; got != 1 {
 				w.t.Fatalf("the saved guest goes on with %d sockets, want the 1 that it had", got)
 			}
@@ -78,20 +78,20 @@ func typeChapters() map[string]func(*world) {
 				w.t.Fatal("another instancetype is not told once the guest is back")
 			}
 			w.restart()
-			w.settle(w.hasSize(3, 4, "large"))
+			w.converge(w.hasSize(3, 4, "large"))
 		},
 		"types that are taken away": func(w *world) {
 			w.size("small", 1)
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 			w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype, vm.Spec.Preference = nil, nil })
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			if s := w.vm().Status; s.InstancetypeRef != nil || s.PreferenceRef != nil {
 				w.t.Fatalf("left: %v, %v", s.InstancetypeRef, s.PreferenceRef)
 			}
 			w.restart()
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			w.keeps()
 		},
 	}
@@ -196,7 +196,7 @@ func TestRevisionOfNobody(t *testing.T) {
 			w.size("small", 1)
 			w.prefer("linux", "sub")
 			w.beginTyped("small")
-			w.settle(w.hasSize(1, 1, "small"))
+			w.converge(w.hasSize(1, 1, "small"))
 			left := &appsv1.ControllerRevision{}
 			w.must(w.server.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: revisionOfSmall}, left))
 			left.OwnerReferences, left.ResourceVersion = nil, ""
@@ -208,7 +208,7 @@ func TestRevisionOfNobody(t *testing.T) {
 			w.must(w.server.Create(t.Context(), left))
 			w.beginTyped("small")
 			if test.want == "" {
-				w.settle(w.hasSize(1, 1, "small"))
+				w.converge(w.hasSize(1, 1, "small"))
 				return
 			}
 			var err error
@@ -247,7 +247,7 @@ func TestRevisionOfAnEarlierVM(t *testing.T) {
 		t.Fatalf("the VM begins with another's revision: %+v", w.vm().Status)
 	}
 	w.must(w.server.Delete(t.Context(), left))
-	w.settle(w.hasSize(1, 1, "small"))
+	w.converge(w.hasSize(1, 1, "small"))
 }
 
 // TestNamedRevision: the revision that a VM names counts, whatever the object has become.
@@ -256,15 +256,15 @@ func TestNamedRevision(t *testing.T) {
 	w.size("small", 1)
 	w.prefer("linux", "sub")
 	w.beginTyped("small")
-	w.settle(w.hasSize(1, 1, "small"))
+	w.converge(w.hasSize(1, 1, "small"))
 	kept := w.vm().Status.InstancetypeRef.ControllerRevisionRef.Name
 	w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.RevisionName = kept })
-	w.settle(w.hasSize(1, 1, "small"))
+	w.converge(w.hasSize(1, 1, "small"))
 	if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired"); c != nil {
 		t.Errorf("the name of what is used needs a restart: %v", c)
 	}
 	w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Instancetype.RevisionName = "none" })
-	w.settle(func() string {
+	w.converge(func() string {
 		if c := kubevirtv1.FindCondition(w.vm().Status.Conditions, "Failure"); c == nil || c.Reason != reasonNoInstancetype || !strings.Contains(c.Message, "revisionName") {
 			return fmt.Sprintf("the failure is %v", c)
 		}

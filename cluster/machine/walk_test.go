@@ -21,139 +21,139 @@ func chapters() map[string]func(*world) {
 	return map[string]func(*world){
 		"always": func(w *world) {
 			w.begin("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.phase(kubevirtv1.PhaseSucceeded)
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			w.must(w.server.Delete(w.t.Context(), w.instance()))
-			w.settle(w.is("Running", 3))
+			w.converge(w.is("Running", 3))
 			w.remove(3)
 		},
 		"restart": func(w *world) {
 			w.begin("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") == nil {
 				w.t.Fatal("a change of the template is not told")
 			}
 			w.request(stopRequest(w.instance().UID), startRequest())
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") != nil {
 				w.t.Fatal("RestartRequired outlives the restart")
 			}
 		},
 		"rerun": func(w *world) {
 			w.begin("RerunOnFailure")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.phase(kubevirtv1.PhaseFailed)
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			w.phase(kubevirtv1.PhaseSucceeded)
-			w.settle(w.is("Stopped", 2))
+			w.converge(w.is("Stopped", 2))
 			w.request(startRequest())
-			w.settle(w.is("Running", 3))
+			w.converge(w.is("Running", 3))
 			w.request(stopRequest(w.instance().UID))
-			w.settle(w.is("Stopped", 3))
+			w.converge(w.is("Stopped", 3))
 		},
 		"paused start": func(w *world) {
 			w.begin("Halted")
-			w.settle(w.is("Stopped", 0))
+			w.converge(w.is("Stopped", 0))
 			w.request(startRequest("paused", "true"))
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			if s := w.instance().Spec.StartStrategy; s == nil || *s != kubevirtv1.StartPaused {
 				w.t.Fatal("it was not started paused")
 			}
 			w.strategy("Halted")
-			w.settle(w.is("Stopped", 1))
+			w.converge(w.is("Stopped", 1))
 			w.remove(1)
 		},
 		"manual": func(w *world) {
 			w.begin("Manual")
-			w.settle(w.is("Stopped", 0))
+			w.converge(w.is("Stopped", 0))
 			w.request(startRequest())
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.phase(kubevirtv1.PhaseSucceeded)
-			w.settle(w.is("Stopped", 1))
+			w.converge(w.is("Stopped", 1))
 			w.request(stopRequest(w.instance().UID), startRequest())
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			w.remove(2)
 		},
 		"hibernate": func(w *world) {
 			w.begin("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(1, 1))
+			w.converge(w.sleeps(1, 1))
 			w.strategy("Manual")
-			w.settle(w.sleeps(1, 1))
+			w.converge(w.sleeps(1, 1))
 			w.request(startRequest())
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			w.went(0)
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(2, 1))
+			w.converge(w.sleeps(2, 1))
 			w.strategy("Halted", func(s *kubevirtv1.VirtualMachineSpec) { boot := kubevirtv1.StartBoot; s.StartStrategy = &boot })
-			w.settle(w.sleeps(2, 1))
+			w.converge(w.sleeps(2, 1))
 			w.strategy("Always")
-			w.settle(w.is("Running", 3))
+			w.converge(w.is("Running", 3))
 			w.went(0)
 			w.remove(3)
 		},
 		"hibernate to a claim of its own": func(w *world) {
 			w.begin("Halted")
 			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.HibernateStrategy = &kubevirtv1.HibernateStrategy{} })
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(1, 1))
+			w.converge(w.sleeps(1, 1))
 			w.strategy("RerunOnFailure", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 			if kubevirtv1.FindCondition(w.vm().Status.Conditions, "RestartRequired") == nil {
 				w.t.Fatal("a change of the template while the guest was saved is not told")
 			}
 			w.went(1)
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(2, 1))
+			w.converge(w.sleeps(2, 1))
 			w.remove(2)
 		},
 		"a resume that fails": func(w *world) {
 			w.begin("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.strategy("Hibernate")
-			w.settle(w.sleeps(1, 1))
+			w.converge(w.sleeps(1, 1))
 			w.broken = contract.RestoreDiskChanged
 			w.strategy("Always")
-			w.settle(w.sleeps(2, 1))
+			w.converge(w.sleeps(2, 1))
 			if rs := w.vm().Status.ResumeStatus; rs == nil || rs.Phase != "Failed" || rs.Reason != w.broken || rs.Failures != 1 {
 				w.t.Fatalf("resumeStatus is %+v", rs)
 			}
 			w.broken = ""
 			w.strategy("Halted")
-			w.settle(w.sleeps(2, 1))
+			w.converge(w.sleeps(2, 1))
 			w.strategy("Always")
-			w.settle(w.is("Running", 3))
+			w.converge(w.is("Running", 3))
 			w.went(0)
 		},
 		"a hibernation that is cancelled": func(w *world) {
 			w.begin("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.stuck = true
 			w.strategy("Hibernate")
-			w.settle(func() string {
+			w.converge(func() string {
 				if h := w.vm().Status.HibernationStatus; h == nil || h.Phase != kubevirtv1.HibernationInProgress || h.Reason != "HibernationTimeout" {
 					return fmt.Sprintf("hibernationStatus is %+v", h)
 				}
 				return ""
 			})
 			w.strategy("Always")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.went(0)
 		},
 		"once": func(w *world) {
 			w.begin("Once")
-			w.settle(w.is("Running", 1))
+			w.converge(w.is("Running", 1))
 			w.phase(kubevirtv1.PhaseSucceeded)
-			w.settle(w.is("Stopped", 1))
+			w.converge(w.is("Stopped", 1))
 			w.must(w.server.Delete(w.t.Context(), w.instance()))
-			w.settle(w.is("Stopped", 1))
+			w.converge(w.is("Stopped", 1))
 			w.strategy("RerunOnFailure")
-			w.settle(w.is("Running", 2))
+			w.converge(w.is("Running", 2))
 		},
 	}
 }
@@ -209,7 +209,7 @@ func (w *world) strategy(s kubevirtv1.RunStrategy, more ...func(*kubevirtv1.Virt
 // remove deletes the VM. Nothing is left of it.
 func (w *world) remove(made int) {
 	w.must(w.server.Delete(w.t.Context(), w.vm()))
-	w.settle(func() string {
+	w.converge(func() string {
 		if w.vm() != nil || w.instance() != nil || len(w.made) != made {
 			return fmt.Sprintf("left: %v, %v, of %d instances", w.vm(), w.instance(), len(w.made))
 		}
@@ -293,7 +293,7 @@ func TestStaleCaches(t *testing.T) {
 				if c.instance != nil {
 					c.instance = c.instance.DeepCopy()
 				}
-				o := observed{vm: c.vm, instance: c.instance, defaults: noDefaults, now: noon}
+				o := state{vm: c.vm, instance: c.instance, defaults: noDefaults, now: noon}
 				c.vm.Status = *status(decideRun(o))
 				w.must(w.server.Create(t.Context(), c.vm))
 			}
@@ -319,10 +319,10 @@ func TestStaleCaches(t *testing.T) {
 func TestRequestIsNotLost(t *testing.T) {
 	w := newWorld(t, fault{}, lag{})
 	w.begin("Manual")
-	w.settle(w.is("Stopped", 0))
+	w.converge(w.is("Stopped", 0))
 	w.request(startRequest())
 	w.fault = fault{w.writes + 3, asked} // the status that takes the request off the queue
-	w.settle(w.is("Stopped", 1))
+	w.converge(w.is("Stopped", 1))
 	if w.instance() != nil {
 		t.Error("the request to stop was lost")
 	}
@@ -335,7 +335,7 @@ func TestWrites(t *testing.T) {
 	vm := newVM("Always")
 	vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
 	w.must(w.create(t.Context(), vm))
-	w.settle(w.is("Running", 1))
+	w.converge(w.is("Running", 1))
 	if w.writes != 4 {
 		t.Errorf("%d writes, want 4", w.writes)
 	}
@@ -369,7 +369,7 @@ func TestCrashLoop(t *testing.T) {
 	if s := w.vm().Status; s.PrintableStatus != kubevirtv1.StatusCrashLoopBackOff || s.StartFailure.ConsecutiveFailCount != 3 {
 		t.Errorf("%s, %+v", s.PrintableStatus, s.StartFailure)
 	}
-	w.settle(w.is("Running", 4))
+	w.converge(w.is("Running", 4))
 	if failure := w.vm().Status.StartFailure; failure != nil {
 		t.Errorf("%+v is left", failure)
 	}
@@ -393,13 +393,13 @@ func TestOrphan(t *testing.T) {
 				vm := newVM("Always")
 				vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
 				w.must(w.create(t.Context(), vm))
-				w.settle(w.is("Running", 1))
+				w.converge(w.is("Running", 1))
 				w.change(func(vm *kubevirtv1.VirtualMachine) {
 					vm.Finalizers = append(vm.Finalizers, metav1.FinalizerOrphanDependents)
 				})
 				w.must(w.server.Delete(t.Context(), w.vm()))
 				w.fault = fault{w.writes + at, kind}
-				w.settle(func() string {
+				w.converge(func() string {
 					instance := w.instance()
 					switch {
 					case !slices.Equal(w.vm().Finalizers, []string{metav1.FinalizerOrphanDependents}):
@@ -414,7 +414,7 @@ func TestOrphan(t *testing.T) {
 					return ""
 				})
 				w.applyAgain()
-				w.settle(func() string {
+				w.converge(func() string {
 					vm, instance := w.vm(), w.instance()
 					if vm.Status.PrintableStatus != "Running" || len(w.made) != 1 || !metav1.IsControlledBy(instance, vm) {
 						return fmt.Sprintf("the VM is %s, of %d instances; the last one is of %v", vm.Status.PrintableStatus, len(w.made), instance.OwnerReferences)

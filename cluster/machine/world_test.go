@@ -249,8 +249,8 @@ func (w *world) reconcile(r *Reconciler) {
 	w.now = w.now.Add(result.RequeueAfter)
 }
 
-// settle lets the controllers work until nothing is left to do.
-func (w *world) settle(until func() string) {
+// converge lets the controllers work until nothing is left to do.
+func (w *world) converge(until func() string) {
 	w.t.Helper()
 	r := w.reconciler()
 	const patience = 200

@@ -13,7 +13,7 @@ func Decide(v View) Decision {
 		warn(v, &d)
 	}
 	if v.VM.DeletionTimestamp.IsZero() && d.Asleep() && v.stage() == run.Absent {
-		wake(v, &d)
+		resume(v, &d)
 	}
 	return d
 }

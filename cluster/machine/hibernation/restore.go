@@ -24,8 +24,8 @@ func resumes(v View, d Decision) bool {
 	return false
 }
 
-// wake has a VM that sleeps start, if it is to run and its resume need not wait.
-func wake(v View, d *Decision) {
+// resume has a VM that sleeps start, if it is to run and its resume need not wait.
+func resume(v View, d *Decision) {
 	if resumes(v, *d) {
 		d.Starts = !waits(v, d)
 		return

@@ -94,7 +94,7 @@ func save(v View, d *Decision) {
 	}
 }
 
-// endedUnsaved says why a guest ended before it was saved, by its instance's word, and what follows.
+// endedUnsaved says why a guest ended before it was saved, as its instance reports it, and what follows.
 func endedUnsaved(v View) string {
 	own := v.Own
 	words := "the guest ended before it was saved"

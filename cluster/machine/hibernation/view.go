@@ -57,7 +57,7 @@ func (v View) stamp() *metav1.Time {
 // mode is how the VM hibernates.
 func (v View) mode() string { return v.Cluster.Hibernation.ModeOf(v.VM.Spec.HibernateStrategy) }
 
-// startStrategy is what a start does with the guest's saved memory: the VM's word, else the
+// startStrategy is what a start does with the guest's saved memory: the VM's choice, else the
 // cluster's.
 func (v View) startStrategy() kubevirtv1.StartStrategy {
 	if s := v.VM.Spec.StartStrategy; s != nil && *s != "" {
@@ -79,7 +79,7 @@ func (v View) evictionStrategy(instance *kubevirtv1.VirtualMachineInstance) kube
 	return v.Cluster.EvictionStrategy
 }
 
-// warningTimeout is after how long an event reports a hibernation that has not ended; 0: never.
+// warningTimeout is how long a hibernation takes before an event warns of it; 0: no event does.
 func (v View) warningTimeout() time.Duration {
 	seconds := v.Cluster.Hibernation.WarningTimeoutSeconds
 	if s := v.VM.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {
