@@ -26,8 +26,8 @@ func cdi(kind string) schema.GroupVersionKind {
 // dataVolume is what a VM goes by of a DataVolume, or of a claim that vmlet fills itself.
 type dataVolume struct {
 	phase string
-	// own is how far vmlet is with the claim; nil: CDI fills it.
-	own *imports.State
+	// filling is how far vmlet is with the claim; nil: CDI fills it.
+	filling *imports.State
 	// controlled: it has a controller, this VM or another object.
 	controlled bool
 	// fault is why it can't be filled, or empty.
@@ -36,8 +36,8 @@ type dataVolume struct {
 
 // done: its claim is filled, or is as soon as a pod uses it.
 func (d dataVolume) done() bool {
-	if d.own != nil {
-		return d.own.Done()
+	if d.filling != nil {
+		return d.filling.Done()
 	}
 	return d.phase == "Succeeded" || d.phase == "WaitForFirstConsumer" || d.phase == "PendingPopulation"
 }
@@ -48,25 +48,25 @@ func (d dataVolume) begun() bool {
 }
 
 // waits: vmlet fills the claim when the VM is to start, as its volume is made where that goes.
-func (d dataVolume) waits() bool { return d.own != nil && d.phase == contract.ImportWaiting }
+func (d dataVolume) waits() bool { return d.filling != nil && d.phase == contract.ImportWaiting }
 
 // what names it in messages.
 func (d dataVolume) what() string {
-	if d.own != nil {
+	if d.filling != nil {
 		return "claim"
 	}
 	return "DataVolume"
 }
 
 // ownImport returns how far vmlet is with a claim that it fills itself; nil: it does not.
-func ownImport(claim *corev1.PersistentVolumeClaim) *dataVolume {
-	state := imports.Read(claim)
-	if state == nil {
+func ownImport(pvc *corev1.PersistentVolumeClaim) *dataVolume {
+	filling := imports.Read(pvc)
+	if filling == nil {
 		return nil
 	}
-	d := &dataVolume{phase: state.Phase, own: state, controlled: true}
-	if state.Phase == contract.ImportFailed {
-		d.fault = action.Clip(state.Message, action.Longest)
+	d := &dataVolume{phase: filling.Phase, filling: filling, controlled: true}
+	if filling.Phase == contract.ImportFailed {
+		d.fault = action.Clip(filling.Message, action.Longest)
 	}
 	return d
 }
@@ -76,8 +76,8 @@ func readDataVolume(u *unstructured.Unstructured) *dataVolume {
 	d := &dataVolume{controlled: metav1.GetControllerOf(u) != nil}
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	d.phase = action.Clip(phase, 64)
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range all {
 		if fields, is := c.(map[string]any); is && d.fault == "" {
 			d.fault = importFault(fields)
 		}
@@ -88,9 +88,9 @@ func readDataVolume(u *unstructured.Unstructured) *dataVolume {
 	return d
 }
 
-// importFault returns why an import does not go on, by one condition of its DataVolume.
-func importFault(condition map[string]any) string {
-	text := func(key string) string { s, _ := condition[key].(string); return s }
+// importFault returns why an import does not go on, by the fields of one condition of its DataVolume.
+func importFault(fields map[string]any) string {
+	text := func(key string) string { s, _ := fields[key].(string); return s }
 	if text("type") != "Running" || text("status") != "False" {
 		return ""
 	}

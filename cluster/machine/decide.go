@@ -43,7 +43,7 @@ func decide(o state) decision {
 		d.look(at)
 	}
 	if o.failed != nil { // nothing is tried again at once, but the status says so
-		d.write()
+		d.addStatus()
 		return d
 	}
 	if d.step != stop { // a VM whose disk can't be made can be stopped
@@ -51,7 +51,7 @@ func decide(o state) decision {
 		d.do(creations(d)...)
 	}
 	d.do(d.hibernation.First...)
-	d.write()
+	d.addStatus()
 	d.do(d.hibernation.Then...)
 	if d.step == stop {
 		d.do(action.DeleteInstance{Instance: o.own()})
@@ -61,8 +61,8 @@ func decide(o state) decision {
 	return d
 }
 
-// write adds the VM's status where it says something new.
-func (d *decision) write() {
+// addStatus adds the VM's status where it says something new.
+func (d *decision) addStatus() {
 	to := status(*d)
 	now, later := news(&d.vm.Status, to, d.own(), d.now)
 	if now {
@@ -124,7 +124,7 @@ func remove(o state) decision {
 	own := o.own()
 	orphan := slices.Contains(o.vm.Finalizers, metav1.FinalizerOrphanDependents)
 	if own != nil && !orphan {
-		d.write()
+		d.addStatus()
 		if o.failed == nil && run.StageOf(own) != run.Deleting {
 			d.do(action.DeleteInstance{Instance: own})
 		}

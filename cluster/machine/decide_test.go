@@ -562,7 +562,7 @@ func TestDataVolumes(t *testing.T) {
 	blank.Spec.Storage = &kubevirtv1.StorageSpec{}
 	blank.Spec.Storage.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	own := func(phase, fault string) *dataVolume {
-		return &dataVolume{phase: phase, own: &imports.State{From: "blank", Phase: phase, Message: fault}, controlled: true, fault: fault}
+		return &dataVolume{phase: phase, filling: &imports.State{From: "blank", Phase: phase, Message: fault}, controlled: true, fault: fault}
 	}
 	later := func(vm *kubevirtv1.VirtualMachine) {
 		vm.Annotations = map[string]string{contract.AnnotationImmediateDataVolumes: "false"}

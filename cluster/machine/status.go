@@ -152,8 +152,8 @@ func (d decision) because() string {
 		}
 	}
 	for _, v := range d.volumes {
-		if v.dataVolume != nil && v.dataVolume.own != nil && !v.ready() && (d.wanted() || !v.dataVolume.waits()) {
-			return ": claim " + v.name + " " + v.dataVolume.own.Waiting()
+		if v.dataVolume != nil && v.dataVolume.filling != nil && !v.ready() && (d.wanted() || !v.dataVolume.waits()) {
+			return ": claim " + v.name + " " + v.dataVolume.filling.Waiting()
 		}
 	}
 	return ""

@@ -18,14 +18,14 @@ type volume struct {
 	dataVolume *dataVolume
 	// bindNow: the claim is filled though no VM that has it is to start.
 	bindNow bool
-	claim   claim
+	claim   claimState
 }
 
-// claim is what is known of a PersistentVolumeClaim.
-type claim int
+// claimState is what is known of a PersistentVolumeClaim.
+type claimState int
 
 const (
-	missing claim = iota
+	missing claimState = iota
 	unbound
 	bound
 )
