@@ -123,7 +123,7 @@ func described(d decision) string {
 		case action.AdoptDataVolume:
 			words = append(words, "adopt:"+a.Name)
 		case action.PatchMachine:
-			words = append(words, "patch:"+string(strategyOf(a.To))+fmt.Sprint(a.To.Finalizers))
+			words = append(words, "patch:"+string(kubevirtv1.RunStrategyOf(&a.To.Spec))+fmt.Sprint(a.To.Finalizers))
 		case action.PatchInstance:
 			words = append(words, fmt.Sprintf("release:%d owners,%v", len(a.To.OwnerReferences), a.To.Finalizers))
 		case action.CreateClaim:

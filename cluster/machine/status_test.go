@@ -245,7 +245,7 @@ func TestRevision(t *testing.T) {
 	if want := "revision-start-vm-vm-uid-1"; revision.Name != want {
 		t.Errorf("name %s, want %s", revision.Name, want)
 	}
-	if got := run.ReadRevision(revision, vm); got == nil || strategyOf(&kubevirtv1.VirtualMachine{Spec: *got}) != "Always" {
+	if got := run.ReadRevision(revision, vm); got == nil || kubevirtv1.RunStrategyOf(got) != "Always" {
 		t.Errorf("read as %+v", got)
 	}
 	var data map[string]any

@@ -20,20 +20,6 @@ const (
 	stop
 )
 
-// strategyOf returns the VM's run strategy, also where it is spelled the old way.
-func strategyOf(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
-	old := *running(vm)
-	switch {
-	case vm.Spec.RunStrategy != nil:
-		return *vm.Spec.RunStrategy
-	case old == nil:
-		return ""
-	case *old:
-		return kubevirtv1.RunStrategyAlways
-	}
-	return kubevirtv1.RunStrategyHalted
-}
-
 // running returns the field that run strategies were before they had names.
 func running(vm *kubevirtv1.VirtualMachine) **bool {
 	//lint:ignore SA1019 users' manifests still have it
@@ -66,7 +52,7 @@ type intent struct {
 
 func intentOf(o state) intent {
 	own := o.own()
-	i := intent{strategy: strategyOf(o.vm), stage: run.StageOf(own)}
+	i := intent{strategy: kubevirtv1.RunStrategyOf(&o.vm.Spec), stage: run.StageOf(own)}
 	i.switched = o.vm.Status.RunStrategy != i.strategy
 	i.requests = pending(o.vm.Status.StateChangeRequests, i.strategy, own)
 	i.failures = countFailures(o.vm.Status.StartFailure, i.strategy, own, o.now)

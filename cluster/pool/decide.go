@@ -300,7 +300,7 @@ func (o observed) wake(m member, start kubevirtv1.StartStrategy, e event) action
 	if r := o.revision(m.revision()); r != nil {
 		template = r.data.Template.Spec
 	}
-	strategy := strategyOf(&template)
+	strategy := kubevirtv1.RunStrategyOf(&template)
 	if strategy == kubevirtv1.RunStrategyHalted || strategy == kubevirtv1.RunStrategyManual || strategy == kubevirtv1.RunStrategyHibernate {
 		strategy = kubevirtv1.RunStrategyAlways // it was started by somebody, or it would have had no memory
 	}

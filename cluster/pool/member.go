@@ -34,18 +34,7 @@ func (m member) ready() bool {
 	return s.Ready && !m.leaving() && len(s.StateChangeRequests) == 0 && s.PrintableStatus != kubevirtv1.StatusStopping
 }
 
-func (m member) strategy() kubevirtv1.RunStrategy { return strategyOf(&m.vm.Spec) }
-
-func strategyOf(spec *kubevirtv1.VirtualMachineSpec) kubevirtv1.RunStrategy {
-	//lint:ignore SA1019 manifests still have the old field
-	switch running := spec.Running; {
-	case spec.RunStrategy != nil:
-		return *spec.RunStrategy
-	case running != nil && *running:
-		return kubevirtv1.RunStrategyAlways
-	}
-	return kubevirtv1.RunStrategyHalted
-}
+func (m member) strategy() kubevirtv1.RunStrategy { return kubevirtv1.RunStrategyOf(&m.vm.Spec) }
 
 // off: it does not run and is not about to.
 func (m member) off() bool { return !m.vm.Status.Created && !m.due() }

@@ -66,7 +66,7 @@ func (s *Server) restart(c *call) error {
 
 // startChange says what starts a VM.
 func startChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, paused bool) (change, error) {
-	strategy := strategyOf(vm)
+	strategy := kubevirtv1.RunStrategyOf(&vm.Spec)
 	switch {
 	case isTrue(vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired):
 		return change{}, conflict(vm.Name, "VM needs to be recovered by hand: see its condition %s", kubevirtv1.ConditionManualRecoveryRequired)
@@ -107,7 +107,7 @@ func startChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineIn
 // stopChange says what stops a VM. grace is how long its guest has, in seconds; nil: as its
 // instance says.
 func stopChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, grace *int64) (change, error) {
-	strategy := strategyOf(vm)
+	strategy := kubevirtv1.RunStrategyOf(&vm.Spec)
 	off := vmi == nil || ended(vmi)
 	if !vm.DeletionTimestamp.IsZero() {
 		return stopDeleted(vm, vmi, grace)
@@ -152,7 +152,7 @@ func stopDeleted(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineIn
 
 // restartChange says what ends a VM's instance and starts the next one.
 func restartChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, atOnce bool) (change, error) {
-	strategy := strategyOf(vm)
+	strategy := kubevirtv1.RunStrategyOf(&vm.Spec)
 	switch strategy {
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyManual, kubevirtv1.RunStrategyRerunOnFailure:
 	default:
@@ -213,18 +213,6 @@ func shorter(grace int64, than *int64) bool {
 		return grace < standard
 	}
 	return grace < *than
-}
-
-func strategyOf(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
-	//lint:ignore SA1019 users' manifests still have it
-	running := vm.Spec.Running
-	switch {
-	case vm.Spec.RunStrategy != nil:
-		return *vm.Spec.RunStrategy
-	case running != nil && *running:
-		return kubevirtv1.RunStrategyAlways
-	}
-	return kubevirtv1.RunStrategyHalted
 }
 
 // strategyFields are how a VM says that it runs, or does not: in the field that it uses.

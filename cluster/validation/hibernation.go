@@ -173,7 +173,7 @@ func (r Request) boots(vm, old *kubevirtv1.VirtualMachine) []string {
 	starts := []kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual, kubevirtv1.RunStrategyOnce,
 	}
-	if runs(old) != kubevirtv1.RunStrategyHibernate || !slices.Contains(starts, runs(vm)) || old.Status.Created {
+	if kubevirtv1.RunStrategyOf(&old.Spec) != kubevirtv1.RunStrategyHibernate || !slices.Contains(starts, kubevirtv1.RunStrategyOf(&vm.Spec)) || old.Status.Created {
 		return nil // a guest that runs goes on
 	}
 	start := r.Configuration.Hibernation.StartStrategy
@@ -186,17 +186,4 @@ func (r Request) boots(vm, old *kubevirtv1.VirtualMachine) []string {
 		return nil
 	}
 	return []string{"spec.runStrategy: nothing is saved of the guest, status.hibernationStatus has no image: startStrategy Restore finds nothing to go on from, and the VM boots"}
-}
-
-// runs is a VM's run strategy, also where it is spelled the old way.
-func runs(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
-	//lint:ignore SA1019 manifests still have the old field
-	old := vm.Spec.Running
-	switch {
-	case vm.Spec.RunStrategy != nil:
-		return *vm.Spec.RunStrategy
-	case old != nil && *old:
-		return kubevirtv1.RunStrategyAlways
-	}
-	return kubevirtv1.RunStrategyHalted
 }

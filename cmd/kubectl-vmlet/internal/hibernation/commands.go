@@ -62,7 +62,7 @@ func (c *Commands) Hibernate(ctx context.Context, name string, wait bool) error 
 	if err != nil {
 		return err
 	}
-	if hibernated(vm) && seen(vm) && strategy(vm) == kubevirtv1.RunStrategyHibernate {
+	if hibernated(vm) && seen(vm) && kubevirtv1.RunStrategyOf(&vm.Spec) == kubevirtv1.RunStrategyHibernate {
 		c.say("VM %s is hibernated.", name)
 		return nil
 	}
@@ -73,7 +73,7 @@ func (c *Commands) Hibernate(ctx context.Context, name string, wait bool) error 
 	case vmi == nil:
 		return fmt.Errorf("VM %s does not run: there is nothing to be saved", name)
 	}
-	if strategy(vm) != kubevirtv1.RunStrategyHibernate {
+	if kubevirtv1.RunStrategyOf(&vm.Spec) != kubevirtv1.RunStrategyHibernate {
 		body, err := json.Marshal(patchOf(vm, true))
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func patchOf(vm *kubevirtv1.VirtualMachine, asRead bool) map[string]any {
 	if asRead {
 		metadata["resourceVersion"] = vm.ResourceVersion
 	}
-	before := strategy(vm)
+	before := kubevirtv1.RunStrategyOf(&vm.Spec)
 	if before != kubevirtv1.RunStrategyHalted && before != kubevirtv1.RunStrategyHibernate {
 		metadata["annotations"] = map[string]any{contract.AnnotationResumeStrategy: before}
 	}
@@ -123,26 +123,13 @@ func patchOf(vm *kubevirtv1.VirtualMachine, asRead bool) map[string]any {
 	}
 }
 
-// strategy is the run strategy, or what the older field means.
-func strategy(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
-	//lint:ignore SA1019 users' manifests still have it
-	running := vm.Spec.Running
-	switch {
-	case vm.Spec.RunStrategy != nil:
-		return *vm.Spec.RunStrategy
-	case running != nil && *running:
-		return kubevirtv1.RunStrategyAlways
-	}
-	return kubevirtv1.RunStrategyHalted
-}
-
 // Resume has a hibernated VM go on, or boot afresh, with the run strategy that it had.
 func (c *Commands) Resume(ctx context.Context, name string, boot, wait bool) error {
 	vm, err := c.machine(ctx, name)
 	if err != nil {
 		return err
 	}
-	if vm.Status.HibernationStatus == nil && strategy(vm) != kubevirtv1.RunStrategyHibernate {
+	if vm.Status.HibernationStatus == nil && kubevirtv1.RunStrategyOf(&vm.Spec) != kubevirtv1.RunStrategyHibernate {
 		return fmt.Errorf("VM %s is not hibernated, but %s: virtctl start boots a VM", name, cmp.Or(string(vm.Status.PrintableStatus), "new"))
 	}
 	before := vm.DeepCopy()
@@ -152,7 +139,7 @@ func (c *Commands) Resume(ctx context.Context, name string, boot, wait bool) err
 		}
 	}
 	if unasked(vm) {
-		c.say("VM %s has runStrategy %s: it is resumed without being asked.", name, strategy(vm))
+		c.say("VM %s has runStrategy %s: it is resumed without being asked.", name, kubevirtv1.RunStrategyOf(&vm.Spec))
 		before.Status.ResumeStatus = nil // what has failed is over only if something has changed
 	} else if err := c.Start(ctx, c.Namespace, name); err != nil {
 		return err
@@ -176,7 +163,7 @@ func (c *Commands) Resume(ctx context.Context, name string, boot, wait bool) err
 
 // unasked: the VM's run strategy resumes it, and vmlet-api refuses a start.
 func unasked(vm *kubevirtv1.VirtualMachine) bool {
-	switch strategy(vm) {
+	switch kubevirtv1.RunStrategyOf(&vm.Spec) {
 	case kubevirtv1.RunStrategyOnce:
 		return true
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure:

@@ -133,7 +133,7 @@ func (w *world) vm(t *testing.T) *kubevirtv1.VirtualMachine {
 // words are what became of the VM.
 func (w *world) words(t *testing.T) string {
 	vm := w.vm(t)
-	text := string(strategy(vm))
+	text := string(kubevirtv1.RunStrategyOf(&vm.Spec))
 	if note := vm.Annotations[contract.AnnotationResumeStrategy]; note != "" {
 		text += " (" + note + ")"
 	}

@@ -31,7 +31,7 @@ func (c *Commands) Move(ctx context.Context, name string, wait bool) error {
 		return err
 	case vmi == nil:
 		return fmt.Errorf("VM %s does not run: there is nothing to be moved", name)
-	case strategy(vm) == kubevirtv1.RunStrategyHibernate:
+	case kubevirtv1.RunStrategyOf(&vm.Spec) == kubevirtv1.RunStrategyHibernate:
 		return fmt.Errorf("VM %s is being hibernated: kubectl vmlet resume %s -n %s has it go on", name, name, c.Namespace)
 	}
 	if s := vmi.Spec.EvictionStrategy; s != nil && *s == kubevirtv1.EvictionHibernate {

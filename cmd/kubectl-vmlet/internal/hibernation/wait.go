@@ -118,8 +118,8 @@ func saved(vm *kubevirtv1.VirtualMachine) (bool, error) {
 	}
 	h := vm.Status.HibernationStatus
 	switch {
-	case strategy(vm) != kubevirtv1.RunStrategyHibernate:
-		return false, fmt.Errorf("somebody else has set runStrategy of VM %s to %s meanwhile", vm.Name, strategy(vm))
+	case kubevirtv1.RunStrategyOf(&vm.Spec) != kubevirtv1.RunStrategyHibernate:
+		return false, fmt.Errorf("somebody else has set runStrategy of VM %s to %s meanwhile", vm.Name, kubevirtv1.RunStrategyOf(&vm.Spec))
 	case h == nil && vm.Status.PrintableStatus == kubevirtv1.StatusStopped:
 		return false, fmt.Errorf("VM %s has shut down by itself: nothing was saved", vm.Name)
 	case h == nil:
@@ -177,8 +177,8 @@ func runs(vm *kubevirtv1.VirtualMachine) (bool, error) {
 	if r := vm.Status.ResumeStatus; r != nil && r.Phase == kubevirtv1.ResumeFailed {
 		return false, fmt.Errorf("VM %s was not resumed, and what was saved is kept: %s: %s", vm.Name, r.Reason, r.Message)
 	}
-	if strategy(vm) == kubevirtv1.RunStrategyHibernate || strategy(vm) == kubevirtv1.RunStrategyHalted {
-		return false, fmt.Errorf("somebody else has set runStrategy of VM %s to %s meanwhile", vm.Name, strategy(vm))
+	if kubevirtv1.RunStrategyOf(&vm.Spec) == kubevirtv1.RunStrategyHibernate || kubevirtv1.RunStrategyOf(&vm.Spec) == kubevirtv1.RunStrategyHalted {
+		return false, fmt.Errorf("somebody else has set runStrategy of VM %s to %s meanwhile", vm.Name, kubevirtv1.RunStrategyOf(&vm.Spec))
 	}
 	up := vm.Status.PrintableStatus == kubevirtv1.StatusRunning || vm.Status.PrintableStatus == kubevirtv1.StatusPaused
 	return up && vm.Status.HibernationStatus == nil, nil
