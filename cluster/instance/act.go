@@ -325,7 +325,7 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 		}
 	}
 	t.recheck(ctx, p)
-	if p.denied && (p.gone || !started(p.word.VM)) {
+	if p.denied && (p.gone || !started(p.report.VM)) {
 		// A process of the container is left, and nobody tells of its end; else a VM runs, and
 		// the agent tells of that.
 		t.lookAgain(confirmAgain)

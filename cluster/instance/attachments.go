@@ -112,7 +112,7 @@ func detachVolume(o *observed) step {
 
 // undoes: the agent still has the volume, and will say when it has not.
 func (o *observed) undoes() bool {
-	return !o.pod.ended() && o.pod.word.Heard && o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
+	return !o.pod.ended() && o.pod.report.Current && o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.

@@ -186,7 +186,7 @@ func (o *observed) unscheduled() *fault {
 
 // paused: the agent says so, or has said so before it was lost.
 func (o *observed) paused() bool {
-	if s := o.pod.word.VM.GetStatus().GetState(); o.pod.word.Heard && o.pod.word.VM != nil && s != nodev1.State_STATE_SAVING {
+	if s := o.pod.report.VM.GetStatus().GetState(); o.pod.report.Current && o.pod.report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
 	return find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
@@ -219,15 +219,15 @@ func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 	switch {
 	case o.pod.replaced && o.pod.lives() && !o.pod.node.formerOff:
 		return o.otherMachine()
-	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.word.Heard:
+	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.report.Current:
 		return &fault{reasonAgentUnavailable, "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduling:
 		return o.pod.trouble
-	case phase == kubevirtv1.PhaseScheduled && !o.pod.word.Heard:
+	case phase == kubevirtv1.PhaseScheduled && !o.pod.report.Current:
 		return &fault{reasonAgentUnavailable, "vmlet's agent on node " + o.pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
-	case phase == kubevirtv1.PhaseScheduled && o.pod.word.VM == nil:
+	case phase == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil:
 		return o.untaken()
 	}
 	return nil
@@ -251,8 +251,8 @@ func (o *observed) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Conditio
 	if isFinal(phase) || o.pod == nil {
 		return nil
 	}
-	vm := o.pod.word.VM
-	if !o.pod.word.Heard || vm == nil || phase != kubevirtv1.PhaseRunning {
+	vm := o.pod.report.VM
+	if !o.pod.report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
 		return o.kept()
 	}
 	var all []kubevirtv1.Condition

@@ -136,12 +136,12 @@ func (p *pod) askable() bool {
 	if p.ended() || p.confirming || p.asked || p.lives() || !p.bound() && !p.stray() {
 		return false
 	}
-	return p.gone || p.word.Heard && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.lostNode())
+	return p.gone || p.report.Current && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.lostNode())
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
 func (p *pod) overUnheard(now time.Time) bool {
-	return p.bound() && !p.ended() && !p.confirming && !p.asked && p.word.Heard && stopped(p.word.VM) && !p.silence(now).IsZero()
+	return p.bound() && !p.ended() && !p.confirming && !p.asked && p.report.Current && stopped(p.report.VM) && !p.silence(now).IsZero()
 }
 
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
@@ -180,10 +180,10 @@ func writeStatus(o *observed) step {
 // of is ended by nobody else.
 func hurryGuest(o *observed) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
-	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.word.Heard || !started(p.word.VM) {
+	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.report.Current || !started(p.report.VM) {
 		return step{}
 	}
-	own := p.word.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
+	own := p.report.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return step{do: kill, pod: p}
@@ -195,7 +195,7 @@ func hurryGuest(o *observed) step {
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
 func (o *observed) awaitsInVain() bool {
-	state := o.pod.word.VM.GetStatus().GetState()
+	state := o.pod.report.VM.GetStatus().GetState()
 	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
 }
@@ -263,8 +263,8 @@ func (o *observed) wake() time.Duration {
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
 func (o *observed) lossesDue() (due []time.Time) {
 	for _, p := range append(slices.Clone(o.others), o.pod) {
-		if p != nil && p.bound() && p.lostNode() && !p.word.Heard {
-			due = append(due, o.now.Add(heardPatience-p.word.Silence))
+		if p != nil && p.bound() && p.lostNode() && !p.report.Current {
+			due = append(due, o.now.Add(heardPatience-p.report.Silence))
 		}
 	}
 	return due
@@ -283,7 +283,7 @@ func (o *observed) changesDue() (due []time.Time) {
 	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduling {
 		due = append(due, since.Add(scheduledPatience))
 	}
-	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduled && o.pod.word.VM == nil {
+	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil {
 		due = append(due, since.Add(takenPatience))
 	}
 	if !o.quiet().IsZero() {
@@ -295,7 +295,7 @@ func (o *observed) changesDue() (due []time.Time) {
 	if t := computeEnd(o.pod.Pod); t != nil && o.pod.lives() {
 		due = append(due, t.FinishedAt.Add(disputePatience))
 	}
-	if n := o.pod.node; o.pod.bound() && !o.pod.word.Heard && !n.renewed.IsZero() {
+	if n := o.pod.node; o.pod.bound() && !o.pod.report.Current && !n.renewed.IsZero() {
 		next := n.leaseDue()
 		if !next.After(o.now) { // it may be renewed again, and nobody would tell
 			next = o.now.Add(leaseLimit)

@@ -138,7 +138,7 @@ func startedAnew(p *pod) {
 
 // unheardFor has the pod's agent have been away for some time.
 func unheardFor(d time.Duration) func(*pod) {
-	return func(p *pod) { p.word = nodes.Word{Silence: d} }
+	return func(p *pod) { p.report = nodes.Report{Silence: d} }
 }
 
 // mayHaveBeenOn are the nodes of a pod that vanished before anybody noted its node.
@@ -163,9 +163,9 @@ func reasoned(reason string) func(*pod) {
 
 func heard(states ...nodev1.State) func(*pod) {
 	return func(p *pod) {
-		p.word = nodes.Word{Heard: true}
+		p.report = nodes.Report{Current: true}
 		for _, s := range states {
-			p.word.VM = &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{State: s, EffectiveSpec: &specv1.VirtualMachineSpec{}}}
+			p.report.VM = &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{State: s, EffectiveSpec: &specv1.VirtualMachineSpec{}}}
 		}
 	}
 }
@@ -173,7 +173,7 @@ func heard(states ...nodev1.State) func(*pod) {
 func endedBy(r nodev1.EndReason) func(*pod) {
 	return func(p *pod) {
 		heard(nodev1.State_STATE_STOPPED)(p)
-		p.word.VM.Status.EndReason, p.word.VM.Status.Message = r, "QEMU aborted"
+		p.report.VM.Status.EndReason, p.report.VM.Status.Message = r, "QEMU aborted"
 	}
 }
 
@@ -183,7 +183,7 @@ func outOfService(p *pod)                           { p.node.outOfService = true
 // noNode: the Node was deleted, when its agent had long been away.
 func noNode(p *pod) {
 	p.node = node{}
-	p.word.Silence = heardPatience
+	p.report.Silence = heardPatience
 }
 func renewed(ago time.Duration) func(*pod) {
 	return func(p *pod) { p.node.renewed = testTime.Add(-ago) }
@@ -232,7 +232,7 @@ func grace(seconds int64) func(*kubevirtv1.VirtualMachineInstance) {
 }
 
 func ownGrace(d time.Duration) func(*pod) {
-	return func(p *pod) { p.word.VM.Status.EffectiveSpec.StopGracePeriod = durationpb.New(d) }
+	return func(p *pod) { p.report.VM.Status.EffectiveSpec.StopGracePeriod = durationpb.New(d) }
 }
 
 // on is a scene with a pod that has all of this.
@@ -304,8 +304,8 @@ func TestDecide(t *testing.T) {
 
 		{"shut down", on(isRunning, exited(0, "")), "write Succeeded"},
 		{"failed", on(isRunning, exited(1, "x")), "write Failed"},
-		{"the agent's word over the exit code", on(isRunning, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), "write Failed"},
-		{"ended by the agent's word alone", on(isRunning, runsSince(0), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), "write Running"},
+		{"the agent's report over the exit code", on(isRunning, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), "write Failed"},
+		{"ended by the agent's report alone", on(isRunning, runsSince(0), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), "write Running"},
 		{"ended, not written", on(isRunning, exited(0, ""), ending), "write Succeeded"},
 		{"ended, written", on(isRunning, exited(0, "")).written(), "release"},
 		{"ended, released", on(isRunning, exited(0, ""), free).written(), ""},

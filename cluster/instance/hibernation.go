@@ -140,7 +140,7 @@ func (o *observed) startable(phase kubevirtv1.Phase) bool {
 	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !o.goesOn() {
 		return false
 	}
-	if o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
+	if o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
 		return false
 	}
 	if o.call != nil && (o.call.Active() || !o.calls() || o.now.Before(tryAgain(o.call))) {
@@ -152,17 +152,17 @@ func (o *observed) startable(phase kubevirtv1.Phase) bool {
 // goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
 func (o *observed) goesOn() bool {
-	if o.pod == nil || !o.pod.word.Heard {
+	if o.pod == nil || !o.pod.report.Current {
 		return false
 	}
-	switch o.pod.word.VM.GetStatus().GetState() {
+	switch o.pod.report.VM.GetStatus().GetState() {
 	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_STOPPING:
 		return true
 	}
 	return false
 }
 
-// sureBy is when a save that was cut off shows in the agent's word, or has not happened.
+// sureBy is when a save that was cut off shows in the agent's report, or has not happened.
 func sureBy(c *saves.Call) time.Time { return c.At.Add(firstTry).Truncate(time.Second) }
 
 // unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
@@ -239,7 +239,7 @@ func (o *observed) saving() (f fault, failed bool) {
 		return fault{reasonNotSaved, "the VM is being deleted"}, true
 	case o.call != nil && o.call.Active() && o.calls(), ended && o.call.Err == nil:
 		return o.underWay(o.call), false // when it has ended its pod ends, too
-	case !o.pod.word.Heard:
+	case !o.pod.report.Current:
 		return fault{reasonWaiting, "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
 	case !o.goesOn(), ended && o.unresolved():
 		return fault{reasonWaiting, "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false

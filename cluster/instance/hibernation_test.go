@@ -45,7 +45,7 @@ func saving(mounted bool, change ...func(*pod)) scene {
 	return s.recordedAs(kubevirtv1.PhaseRunning)
 }
 
-// runs is a pod whose guest is in a state by its agent's word.
+// runs is a pod whose guest is in a state by its agent's report.
 func runs(state nodev1.State) func(*pod) {
 	return func(p *pod) {
 		runsSince(time.Hour)(p)
@@ -240,7 +240,7 @@ func TestDecideSaves(t *testing.T) {
 		{"attached, ended by itself", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), detach},
 		{"attached, cancelled, its pod goes", unasked(saving(false, runs(running))).attachedBy(serving, onItsWay), nothing},
 		{"attached, ended while it was saved", saving(false, exited(0, ""), heard(savesV)).attachedBy(serving), nothing},
-		{"attached, ended while it was saved, by the agent's word, too", saving(false, exited(0, ""), heard(halted)).attachedBy(serving), detach},
+		{"attached, ended while it was saved, by the agent's report, too", saving(false, exited(0, ""), heard(halted)).attachedBy(serving), detach},
 		{"another claim attached", saving(false, runs(running)).attachedBy(serving).change(onMemory("next")), detach},
 		{"attached, cancelled", unasked(saving(false, runs(running))).attachedBy(serving), detach},
 		{"attached, cancelled, written to", unasked(saving(false, runs(savesV))).attachedBy(serving).called(cancelled), nothing},

@@ -21,7 +21,7 @@ func onBlue(answer string, guest ...*nodev1.GuestInterface) scene {
 		v.Spec.Networks = append(v.Spec.Networks, kubevirtv1.Network{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}})
 	}).withPod(runsSince(0), heard(running), ready, guestSays, func(p *pod) {
 		p.Annotations[multus.AnnotationStatus] = answer
-		s := p.word.VM.Status
+		s := p.report.VM.Status
 		s.EffectiveSpec.Networks = append(s.EffectiveSpec.Networks, &specv1.NetworkInterface{
 			Name: "blue", Mac: "02:00:00:00:00:07",
 			Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "bridge", Interface: blue, LinkDown: true, Queues: 4}},

@@ -245,7 +245,7 @@ func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) 
 	case name == "":
 		return nil
 	}
-	p.word = r.Agents.Said(name, p.UID)
+	p.report = r.Agents.Report(name, p.UID)
 	ended := computeEnd(p.Pod) != nil && !p.lives()
 	if p.node.exists = true; machine == nil && ended && !p.deleting() {
 		return nil // it matters no more
@@ -263,7 +263,7 @@ func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) 
 		p.node = node{exists: true} // it matters no more
 		return nil
 	}
-	if p.word.Heard || !p.node.exists {
+	if p.report.Current || !p.node.exists {
 		return nil
 	}
 	lease, err := get(ctx, r.Live, types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: name}, new(coordinationv1.Lease))
@@ -320,7 +320,7 @@ func (r *Reconciler) hosts(ctx context.Context, pod types.UID) ([]*host, error) 
 	}
 	hosts := make([]*host, 0, len(known))
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		hosts = append(hosts, &host{name: name, node: known[name], word: r.Agents.Said(name, pod)})
+		hosts = append(hosts, &host{name: name, node: known[name], report: r.Agents.Report(name, pod)})
 	}
 	return hosts, nil
 }

@@ -59,10 +59,10 @@ type observed struct {
 
 // effective is the specification by which the guest runs, as its agent says; nil: that is not known.
 func (o *observed) effective() *specv1.VirtualMachineSpec {
-	if o.pod == nil || !o.pod.word.Heard {
+	if o.pod == nil || !o.pod.report.Current {
 		return nil
 	}
-	return o.pod.word.VM.GetStatus().GetEffectiveSpec()
+	return o.pod.report.VM.GetStatus().GetEffectiveSpec()
 }
 
 // fault is why something is not as it was asked for: a reason in a word, and a sentence.
@@ -95,9 +95,9 @@ type pod struct {
 
 // host is a node, and what its agent says of a pod's VM.
 type host struct {
-	name string
-	node node
-	word nodes.Word
+	name   string
+	node   node
+	report nodes.Report
 	// replaced: another machine has taken over the name of the one that the VM was started on, and its Node. What is said
 	// there, by kubelet and agent, says nothing of the first one.
 	replaced bool
@@ -160,11 +160,11 @@ func (h *host) lostNode() bool {
 // be heard, does not contradict: of a Node that somebody deleted the machine may run on. While the
 // agent is heard only its promise counts: it may not have taken up a VM that runs.
 func (h *host) lost() bool {
-	return h.lostNode() && !h.word.Heard && !h.denied && h.word.Silence >= heardPatience
+	return h.lostNode() && !h.report.Current && !h.denied && h.report.Silence >= heardPatience
 }
 
 // lives: the agent says that the VM runs, or may.
-func (h *host) lives() bool { return h.denied || h.word.Heard && mayRun(h.word.VM) }
+func (h *host) lives() bool { return h.denied || h.report.Current && mayRun(h.report.VM) }
 
 // over: no VM of the pod runs on the host, nor will. Of a pod that is gone the agent is asked before
 // a lost node is believed: it is not listened to for such pods. The promise of another machine's agent
@@ -174,7 +174,7 @@ func (h *host) over(gone bool) bool {
 }
 
 // ended: the pod's VM does not run and never will. This is the only thing that lets a VM
-// start again. Whatever the kubelet says, the agent's word that the VM runs contradicts it.
+// start again. Whatever the kubelet says, the agent's report that the VM runs contradicts it.
 func (p *pod) ended() bool {
 	switch {
 	case p.lives():
@@ -248,9 +248,9 @@ func (p *pod) silence(now time.Time) time.Time {
 	switch {
 	case !p.bound() || !n.exists:
 		return time.Time{}
-	case n.ready == corev1.ConditionUnknown, n.ready != corev1.ConditionTrue && !p.word.Heard:
+	case n.ready == corev1.ConditionUnknown, n.ready != corev1.ConditionTrue && !p.report.Current:
 		return n.since
-	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.leaseDue()):
+	case !p.report.Current && !n.renewed.IsZero() && !now.Before(n.leaseDue()):
 		return n.renewed
 	}
 	return time.Time{}

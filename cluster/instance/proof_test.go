@@ -56,8 +56,8 @@ var statuses = []circumstance{
 
 const seenEnd = "ended"
 
-// words are what an agent says by itself.
-var words = []circumstance{
+// reports are what an agent says by itself.
+var reports = []circumstance{
 	{awayShort, unheardFor(heardPatience - 1)},
 	{awayLong, unheardFor(heardPatience)},
 	{"has no VM", heard()},
@@ -101,14 +101,14 @@ var records = []kubevirtv1.Phase{kubevirtv1.PhaseScheduling, kubevirtv1.PhaseSch
 
 // combination is one of all.
 type combination struct {
-	object, status, word, node circumstance
-	answer                     answer
-	record                     kubevirtv1.Phase // empty: the pod is that of an earlier instance
-	deleted                    bool             // the instance is
+	object, status, report, node circumstance
+	answer                       answer
+	record                       kubevirtv1.Phase // empty: the pod is that of an earlier instance
+	deleted                      bool             // the instance is
 }
 
 func (c combination) String() string {
-	return fmt.Sprintf("pod %s, container %s, node %s, agent %s and %s, instance %q, deleted %v", c.object.name, c.status.name, c.node.name, c.word.name, c.answer, c.record, c.deleted)
+	return fmt.Sprintf("pod %s, container %s, node %s, agent %s and %s, instance %q, deleted %v", c.object.name, c.status.name, c.node.name, c.report.name, c.answer, c.record, c.deleted)
 }
 
 func (c combination) unbound() bool {
@@ -119,14 +119,14 @@ func (c combination) gone() bool  { return c.stray() || c.object.name == "gone" 
 func (c combination) replaced() bool {
 	return c.node.name == nodeReplaced || c.node.name == nodeReplacedTainted
 }
-func (c combination) says() bool { return c.word.name == startsVM || c.word.name == runsVM }
+func (c combination) says() bool { return c.report.name == startsVM || c.report.name == runsVM }
 
 // exists leaves out what can't be: what nobody can say of a pod without a node or without an object.
 func (c combination) exists() bool {
 	first := c.status.name == statuses[0].name
 	switch {
 	case c.unbound():
-		return first && c.word.name == awayLong && c.answer == silence && c.node.name == "ready"
+		return first && c.report.name == awayLong && c.answer == silence && c.node.name == "ready"
 	case c.gone():
 		return first && c.record != "" && c.record != kubevirtv1.PhaseFailed && !(c.stray() && c.replaced())
 	case c.replaced():
@@ -146,7 +146,7 @@ func (c combination) mayRun() bool {
 		return false
 	case c.status.name == seenEnd && c.node.name != nodeReplacedTainted:
 		return c.says()
-	case lost && c.word.name == awayLong:
+	case lost && c.report.name == awayLong:
 		return c.gone() && c.answer == denies
 	}
 	return true
@@ -155,9 +155,9 @@ func (c combination) mayRun() bool {
 // observed is what a controller sees.
 func (c combination) observed() *observed {
 	if c.record == "" {
-		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.word.set).observed
+		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).observed
 	}
-	s := on(c.record, func(p *pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.word.set)
+	s := on(c.record, func(p *pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
 	if c.unbound() || c.stray() {
 		s.pod.Spec.NodeName = ""
 	}
@@ -278,25 +278,25 @@ func (c combination) exits() []combination {
 	if c.unbound() {
 		return nil
 	}
-	if confirmed.answer = promises; c.word.name != failedStart {
-		confirmed.word = words[2]
+	if confirmed.answer = promises; c.report.name != failedStart {
+		confirmed.report = reports[2]
 	}
 	if c.node.name == nodeReplaced {
 		confirmed.node = nodeStates[slices.IndexFunc(nodeStates, func(n circumstance) bool { return n.name == nodeReplacedTainted })]
 	}
-	deleted.node, deleted.word, deleted.answer = nodeStates[len(nodeStates)-1], words[1], silence
+	deleted.node, deleted.report, deleted.answer = nodeStates[len(nodeStates)-1], reports[1], silence
 	return []combination{confirmed, deleted}
 }
 
 func combinations() (all []combination) {
 	for _, object := range objects {
 		for _, status := range statuses {
-			for _, word := range words {
+			for _, report := range reports {
 				for _, n := range nodeStates {
 					for _, a := range []answer{promises, denies, silence} {
-						all = append(all, combination{object, status, word, n, a, "", false})
+						all = append(all, combination{object, status, report, n, a, "", false})
 						for _, record := range records {
-							all = append(all, combination{object, status, word, n, a, record, false}, combination{object, status, word, n, a, record, true})
+							all = append(all, combination{object, status, report, n, a, record, false}, combination{object, status, report, n, a, record, true})
 						}
 					}
 				}
@@ -312,7 +312,7 @@ func combinations() (all []combination) {
 	return possible
 }
 
-// TestWordsOfAgents: an agent's word that a VM may run, in whatever state of it, contradicts its end.
+// TestWordsOfAgents: an agent's report that a VM may run, in whatever state of it, contradicts its end.
 func TestWordsOfAgents(t *testing.T) {
 	over := map[nodev1.State]bool{
 		nodev1.State_STATE_STOPPED: true, nodev1.State_STATE_CRASHED: true, nodev1.State_STATE_SAVED: true, nodev1.State_STATE_CREATED: true,
@@ -327,7 +327,7 @@ func TestWordsOfAgents(t *testing.T) {
 	if p := newScene().withPod(exited(0, ""), heard(1000)).pod; p.ended() {
 		t.Error("a state of a newer agent is taken for an end")
 	}
-	if p := newScene().withPod(exited(0, ""), func(p *pod) { p.word = nodes.Word{} }).pod; !p.ended() {
+	if p := newScene().withPod(exited(0, ""), func(p *pod) { p.report = nodes.Report{} }).pod; !p.ended() {
 		t.Error("an end that the kubelet saw waits for an agent")
 	}
 }

@@ -46,7 +46,7 @@ const (
 // pods that are bound to its node.
 type Agents interface {
 	// Said is the last that the agent has said of the pod's VM.
-	Said(node string, pod types.UID) nodes.Word
+	Report(node string, pod types.UID) nodes.Report
 	// ConfirmEnded returns nil if the agent promises that the pod's VM does not run and never
 	// will, on that machine of the node's name; empty: any.
 	ConfirmEnded(ctx context.Context, node, machine string, pod types.UID) error

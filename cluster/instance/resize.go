@@ -72,7 +72,7 @@ func (o *observed) sizings() (all []sizing) {
 func resizeGuest(o *observed) step {
 	p := o.pod
 	if p == nil || p.gone || p.deleting() || p.ended() || p.resized || o.recorded() != kubevirtv1.PhaseRunning || o.stopStrategy() != "" ||
-		p.word.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
+		p.report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
 		return step{}
 	}
 	for _, z := range o.sizings() {

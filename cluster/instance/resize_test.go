@@ -24,10 +24,10 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-// sized has the guest have vCPUs and memory, by its agent's word.
+// sized has the guest have vCPUs and memory, by its agent's report.
 func sized(vcpus uint32, size, target string) func(*pod) {
 	return func(p *pod) {
-		p.word.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
+		p.report.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
 			Cpu: &specv1.CPU{Sockets: vcpus, Cores: 1, Threads: 1}, Memory: &specv1.Memory{Size: size, Target: target},
 		}
 	}
@@ -59,7 +59,7 @@ func TestResizeGuest(t *testing.T) {
 	runsWith := func(vcpus uint32, size, target string, more ...func(*pod)) scene {
 		return on(kubevirtv1.PhaseRunning, append([]func(*pod){runsSince(time.Hour), heard(running), sized(vcpus, size, target)}, more...)...)
 	}
-	in := func(s nodev1.State) func(*pod) { return func(p *pod) { p.word.VM.Status.State = s } }
+	in := func(s nodev1.State) func(*pod) { return func(p *pod) { p.report.VM.Status.State = s } }
 	for name, c := range map[string]struct {
 		s                scene
 		want, conditions string

@@ -48,7 +48,7 @@ func (o *observed) saved() (w written, is bool) {
 			return w, true
 		}
 	}
-	s := o.pod.word.VM.GetStatus()
+	s := o.pod.report.VM.GetStatus()
 	image := s.GetImage()
 	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
 		return written{}, false
@@ -103,7 +103,7 @@ func (o *observed) savedImage() *kubevirtv1.SavedImage {
 	if !is {
 		return nil
 	}
-	at, said := metav1.NewTime(o.now), o.pod.word.VM.GetStatus()
+	at, said := metav1.NewTime(o.now), o.pod.report.VM.GetStatus()
 	image := &kubevirtv1.SavedImage{
 		ID: w.id, ClaimName: claim, Directory: directory, Timestamp: &at,
 		Paused:   find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
@@ -121,9 +121,9 @@ func (o *observed) savedImage() *kubevirtv1.SavedImage {
 	return image
 }
 
-// hypervisor is what the VM ran under: by the agent's word, else by what its pod asked for.
+// hypervisor is what the VM ran under: by the agent's report, else by what its pod asked for.
 func (o *observed) hypervisor() string {
-	for _, name := range []string{o.pod.word.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
+	for _, name := range []string{o.pod.report.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
 		if name, known := hypervisors.Registry(sysfs.Roots{}).Canonical(name); known {
 			return name
 		}
@@ -238,7 +238,7 @@ func (o *observed) ranUnseen() bool {
 	if o.pod == nil {
 		return false
 	}
-	switch o.pod.word.VM.GetStatus().GetEndReason() {
+	switch o.pod.report.VM.GetStatus().GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN, nodev1.EndReason_END_REASON_SAVED, nodev1.EndReason_END_REASON_SUSPENDED,
 		nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER, nodev1.EndReason_END_REASON_PANICKED:
 		return true

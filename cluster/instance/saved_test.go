@@ -62,12 +62,12 @@ func TestSavedWords(t *testing.T) {
 	}
 }
 
-// savedBy has an agent's word be that the VM was saved.
+// savedBy has an agent's report be that the VM was saved.
 func savedBy(id, folder string) func(*pod) {
 	return func(p *pod) {
 		endedBy(nodev1.EndReason_END_REASON_SAVED)(p)
-		p.word.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
-		p.word.VM.Status.Hypervisor, p.word.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
+		p.report.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
+		p.report.VM.Status.Hypervisor, p.report.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
 	}
 }
 
@@ -194,7 +194,7 @@ func TestResuming(t *testing.T) {
 		return func(p *pod) {
 			exited(1, "")(p)
 			endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
-			p.word.VM.Status.Message = message
+			p.report.VM.Status.Message = message
 		}
 	}
 	for _, c := range []struct {
@@ -209,7 +209,7 @@ func TestResuming(t *testing.T) {
 		{"ran, and was ended", resumed(exited(0, "")), "", ""},
 		{"used", resumed(exited(1, contract.RestoreImageUsed+": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
 		{"used, by the agent", resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the container, before its agent's word", resumed(func(p *pod) {
+		{"used, by the container, before its agent's report", resumed(func(p *pod) {
 			crashed("QEMU aborted")(p)
 			exited(1, contract.RestoreImageUsed+": a guest has gone on from it")(p)
 		}), metav1.ConditionFalse, contract.RestoreImageUsed},

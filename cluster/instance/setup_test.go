@@ -14,7 +14,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// TestWhoIsLookedAt: what a claim, a node, a pod and an agent's word lead to.
+// TestWhoIsLookedAt: what a claim, a node, a pod and an agent's report lead to.
 func TestWhoIsLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
@@ -53,7 +53,7 @@ func TestWhoIsLookedAt(t *testing.T) {
 		t.Fatalf("%d are queued", queue.Len())
 	}
 	got, _ := queue.Get()
-	one("the agent's word", []reconcile.Request{got})
+	one("the agent's report", []reconcile.Request{got})
 }
 
 // TestNodeChanges: of all that a kubelet writes to its node, little matters.

@@ -54,8 +54,8 @@ func (o *observed) status() *kubevirtv1.VirtualMachineInstanceStatus {
 		return s
 	}
 	o.podStatus(s)
-	if phase == kubevirtv1.PhaseRunning && o.pod.word.Heard && o.pod.word.VM != nil {
-		o.guestStatus(s, o.pod.word.VM)
+	if phase == kubevirtv1.PhaseRunning && o.pod.report.Current && o.pod.report.VM != nil {
+		o.guestStatus(s, o.pod.report.VM)
 		o.pace(s)
 	}
 	return s
@@ -166,7 +166,7 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 	switch {
 	case !runs:
 		return kubevirtv1.PhaseScheduling, fault{}
-	case p.word.Heard && started(p.word.VM):
+	case p.report.Current && started(p.report.VM):
 		return kubevirtv1.PhaseRunning, fault{}
 	case !entered(&o.instance.Status, kubevirtv1.PhaseScheduled) && o.now.Before(since.Add(scheduledPatience)):
 		return kubevirtv1.PhaseScheduling, fault{}
@@ -276,7 +276,7 @@ func (o *observed) inWords(said string) string {
 // suspended is how a guest ended that wrote its memory to its own disk.
 var suspended = fault{ReasonSuspended, "the guest suspended itself to its own disk, and goes on from there when it is started"}
 
-// saidEnd is how the VM ended: by the agent's word, else by the kubelet's, else by what is
+// saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
 func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	p := o.pod
@@ -286,10 +286,10 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	if t := computeEnd(p.Pod); t != nil && t.ExitCode == 0 && strings.TrimSpace(t.Message) == contract.SuspendedWords {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
-	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.word.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
+	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
 		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)} // the agent sees a signal alone
 	}
-	if phase, f, known := o.agentEnd(p.word.VM); known {
+	if phase, f, known := o.agentEnd(p.report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
 			f.message += "; " + evicted(p.Pod)
 		}
@@ -323,7 +323,7 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	return kubevirtv1.PhaseFailed, fault{message: "the VM's pod was deleted before the guest ran"}
 }
 
-// agentEnd is how the VM ended by the agent's word. A guest that was not given time to shut
+// agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
 func (o *observed) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {

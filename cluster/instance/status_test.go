@@ -60,7 +60,7 @@ func ready(p *pod) {
 
 // guestSays is a guest with an agent, Docker and a lie or two.
 func guestSays(p *pod) {
-	s := p.word.VM.Status
+	s := p.report.VM.Status
 	s.Vmm = &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
 	s.Hypervisor, s.HypervisorReason = "emulation", "the node has no /dev/kvm"
 	s.EffectiveSpec = &specv1.VirtualMachineSpec{
@@ -81,7 +81,7 @@ func guestSays(p *pod) {
 // agentSays is a guest whose agent is connected.
 func agentSays(c *nodev1.GuestAgentCondition) func(*pod) {
 	return func(p *pod) {
-		p.word.VM.Status.Guest = &nodev1.GuestStatus{AgentConnected: true, GuestAgentCondition: c, FsFreezeStatus: "frozen"}
+		p.report.VM.Status.Guest = &nodev1.GuestStatus{AgentConnected: true, GuestAgentCondition: c, FsFreezeStatus: "frozen"}
 	}
 }
 
@@ -91,14 +91,14 @@ func TestFrozen(t *testing.T) {
 	if got := s.status().FSFreezeStatus; got != "frozen" {
 		t.Errorf("%q", got)
 	}
-	s.observed.pod.word.VM.Status.Guest.FsFreezeStatus = "anything else"
+	s.observed.pod.report.VM.Status.Guest.FsFreezeStatus = "anything else"
 	if got := s.status().FSFreezeStatus; got != "" {
 		t.Errorf("%q", got)
 	}
 }
 
 // guestSpec is what there is to be said of a VM that runs.
-func guestSpec(p *pod) { p.word.VM.Status.EffectiveSpec = new(specv1.VirtualMachineSpec) }
+func guestSpec(p *pod) { p.report.VM.Status.EffectiveSpec = new(specv1.VirtualMachineSpec) }
 
 // TestStatusGolden: the whole status of a VM that runs.
 func TestStatusGolden(t *testing.T) {
@@ -190,7 +190,7 @@ func TestConditions(t *testing.T) {
 	pausedFor := func(r nodev1.PauseReason) func(*pod) {
 		return func(p *pod) {
 			heard(nodev1.State_STATE_PAUSED)(p)
-			p.word.VM.Status.PauseReason, p.word.VM.Status.PauseDisk = r, "root"
+			p.report.VM.Status.PauseReason, p.report.VM.Status.PauseDisk = r, "root"
 		}
 	}
 	rejected := func(p *pod) {
@@ -265,7 +265,7 @@ func TestConditions(t *testing.T) {
 
 func withoutHelper() scene {
 	s := full()
-	s.pod.word.VM.Status.NetworkLimited = "network.helper is false"
+	s.pod.report.VM.Status.NetworkLimited = "network.helper is false"
 	return s
 }
 
@@ -277,7 +277,7 @@ func TestPodNetworkAddresses(t *testing.T) {
 		"bridge":     "10.1.0.7 fd00::7 10.0.2.2 fd10:0:2::2 fe80::1 192.168.7.7",
 	} {
 		s := full()
-		status := s.pod.word.VM.Status
+		status := s.pod.report.VM.Status
 		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: binding}}
 		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2", "fd10:0:2::2", "fe80::1", "10.1.0.7", "192.168.7.7"}
 		got := s.status().Interfaces[0]
@@ -298,7 +298,7 @@ func TestFirstInterface(t *testing.T) {
 		s := full()
 		s.instance.Spec.Networks = append([]kubevirtv1.Network{{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}}}, s.instance.Spec.Networks...)
 		s.instance.Spec.Domain.Devices.Interfaces = append([]kubevirtv1.Interface{{Name: "blue", MACAddress: "02:00:00:00:00:0b"}}, s.instance.Spec.Domain.Devices.Interfaces...)
-		status := s.pod.word.VM.Status
+		status := s.pod.report.VM.Status
 		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "masquerade", LinkDown: down}}
 		status.EffectiveSpec.Networks = append([]*specv1.NetworkInterface{{Name: "blue", Mac: "02:00:00:00:00:0b", Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "bridge"}}}}, status.EffectiveSpec.Networks...)
 		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2"}
@@ -348,7 +348,7 @@ func TestGuestIsPaced(t *testing.T) {
 	s := full().written()
 	s.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	s.observed.now = testTime.Add(time.Second)
-	s.pod.word.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
+	s.pod.report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
 	got := decide(s.observed)
 	if got.do == write {
 		t.Fatal("written a second after the last")
@@ -365,7 +365,7 @@ func TestGuestIsPaced(t *testing.T) {
 // TestHostileGuest: what a guest says is bounded.
 func TestHostileGuest(t *testing.T) {
 	s := full()
-	g := s.pod.word.VM.Status.Guest
+	g := s.pod.report.VM.Status.Guest
 	for range 1000 {
 		g.Interfaces = append(g.Interfaces, &nodev1.GuestInterface{Name: strings.Repeat("é", 1000), Mac: strings.Repeat("m", 1000)})
 		g.Interfaces[1].Addresses = append(g.Interfaces[1].Addresses, "2001:db8::"+string(rune('a'+len(g.Interfaces)%6)), "192.0.2."+string(rune('0'+len(g.Interfaces)%10)))

@@ -755,20 +755,20 @@ func (w *world) taintWith(name, key string) {
 // agents are those of the nodes. They refuse what real ones refuse.
 type agents struct{ w *world }
 
-func (a agents) Said(node string, pod types.UID) nodes.Word {
+func (a agents) Report(node string, pod types.UID) nodes.Report {
 	m := a.w.nodes[node]
 	listened := slices.ContainsFunc(a.w.pods(), func(p corev1.Pod) bool { return p.Spec.NodeName == node })
 	switch {
 	case m == nil:
-		return nodes.Word{}
+		return nodes.Report{}
 	case m.dead || m.noAgent || !listened:
-		return nodes.Word{Silence: a.w.now.Sub(m.heardAt)}
+		return nodes.Report{Silence: a.w.now.Sub(m.heardAt)}
 	}
 	g := m.vms[pod]
 	if g == nil || g.reads > 0 {
-		return nodes.Word{Heard: true}
+		return nodes.Report{Current: true}
 	}
-	return nodes.Word{Heard: true, VM: &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{
+	return nodes.Report{Current: true, VM: &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{
 		State: g.state, EndReason: g.end, Hypervisor: "kvm", Vmm: &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}, Image: g.reference(),
 		EffectiveSpec: &specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", StopGracePeriod: a.w.ownGrace, Networks: []*specv1.NetworkInterface{
 			{Name: "default", Mac: "02:00:00:00:00:01", Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{Cidr: "10.0.2.0/24"}}}}},

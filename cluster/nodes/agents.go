@@ -2,7 +2,7 @@
 // the agents say of them. It must not know what follows from it: no Kubernetes client, no
 // VirtualMachineInstance. Start reading at Agents.
 //
-// An agent's word counts only for pods of its own node: what an agent says is kept under the
+// An agent's report counts only for pods of its own node: what an agent says is kept under the
 // node whose name is in its certificate, and callers ask by the node that the pod is bound to.
 package nodes
 
@@ -35,10 +35,10 @@ type PodKey struct {
 	UID             types.UID
 }
 
-// Word is what an agent says of the VM of one pod.
-type Word struct {
-	// Heard: the agent's stream is up and complete, so that VM is what it says now.
-	Heard bool
+// Report is what an agent says of the VM of one pod.
+type Report struct {
+	// Current: the agent's stream is up and complete, so that VM is what it says now.
+	Current bool
 	// Silence is for how long the agent has not been heard though it might have been: since its
 	// stream ended, its last answer, its coming to another place, or since this process listens.
 	Silence time.Duration
@@ -81,9 +81,9 @@ type node struct {
 	conn     *grpc.ClientConn // nil: not made yet
 	// end ends the stream; nil: there is none.
 	end context.CancelFunc
-	// heard: the stream is up and complete; said is what has come by it.
-	heard bool
-	said  *said
+	// current: the stream is up and complete; reports is what has come by it.
+	current bool
+	reports *reports
 	// since is when the agent was heard last, or had its latest reason to be: zero, none since
 	// streams are wanted.
 	since time.Time
@@ -177,20 +177,20 @@ func (a *Agents) RemovePod(nodeName string, pod types.UID) {
 	a.forget(n)
 }
 
-// Said is what the agent of the node that a pod is bound to says of it.
-func (a *Agents) Said(nodeName string, pod types.UID) Word {
+// Report is what the agent of the node that a pod is bound to says of it.
+func (a *Agents) Report(nodeName string, pod types.UID) Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.nodes[nodeName]
 	switch {
-	case n != nil && n.heard:
-		return Word{Heard: true, VM: n.said.vm(pod)}
+	case n != nil && n.current:
+		return Report{Current: true, VM: n.reports.vm(pod)}
 	case a.began.IsZero():
-		return Word{}
+		return Report{}
 	case n != nil && n.since.After(a.began):
-		return Word{Silence: a.now().Sub(n.since)}
+		return Report{Silence: a.now().Sub(n.since)}
 	}
-	return Word{Silence: a.now().Sub(a.began)}
+	return Report{Silence: a.now().Sub(a.began)}
 }
 
 // Nodes are those that have an agent, by name.
@@ -221,7 +221,7 @@ func (a *Agents) ConfirmEnded(ctx context.Context, nodeName, machine string, pod
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	said, err := client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)})
+	answer, err := client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)})
 	if err == nil || status.Code(err) == codes.FailedPrecondition {
 		a.answered(nodeName)
 	}
@@ -229,7 +229,7 @@ func (a *Agents) ConfirmEnded(ctx context.Context, nodeName, machine string, pod
 		return fmt.Errorf("agent of node %s: %w", nodeName, clipped{err})
 	}
 	// Two machines of one name may both be up. One that doesn't say which it is is an agent of before, or has no UUID.
-	if on := said.GetMachine(); machine != "" && on != "" && on != machine {
+	if on := answer.GetMachine(); machine != "" && on != "" && on != machine {
 		return fmt.Errorf("agent of node %s: it runs on machine %.16q, and the VM was started on %s: its promise does not count", nodeName, on, machine)
 	}
 	return nil
@@ -307,10 +307,10 @@ func (a *Agents) disconnect(n *node) {
 
 // lose notes that the agent is not heard any more; a.mu is held.
 func (a *Agents) lose(n *node) {
-	if !n.heard {
+	if !n.current {
 		return
 	}
-	n.heard, n.said, n.since = false, nil, a.now()
+	n.current, n.reports, n.since = false, nil, a.now()
 	a.changes.add(n.pods)
 }
 
@@ -325,7 +325,7 @@ func (a *Agents) Streams() map[string]bool {
 	up := make(map[string]bool)
 	for name, n := range a.nodes {
 		if len(n.pods) > 0 {
-			up[name] = n.heard
+			up[name] = n.current
 		}
 	}
 	return up

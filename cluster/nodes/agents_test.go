@@ -79,24 +79,24 @@ func (w *world) serve(a *nodestest.Agent, node, certified string) (stop func()) 
 	return stop
 }
 
-// until waits for a change after which a pod's word is as wanted.
-func (w *world) until(node string, pod types.UID, wanted func(Word) bool) {
+// until waits for a change after which a pod's report is as wanted.
+func (w *world) until(node string, pod types.UID, wanted func(Report) bool) {
 	w.Helper()
-	for !wanted(w.Said(node, pod)) {
+	for !wanted(w.Report(node, pod)) {
 		select {
 		case <-w.Changed():
 		case <-w.Context().Done():
-			w.Fatalf("pod %s: %v", pod, w.Said(node, pod))
+			w.Fatalf("pod %s: %v", pod, w.Report(node, pod))
 		}
 	}
 }
 
-func heardOf(state nodev1.State) func(Word) bool {
-	return func(word Word) bool { return word.Heard && word.VM.GetStatus().GetState() == state }
+func heardOf(state nodev1.State) func(Report) bool {
+	return func(report Report) bool { return report.Current && report.VM.GetStatus().GetState() == state }
 }
 
-func heardNone(word Word) bool { return word.Heard && word.VM == nil }
-func unheard(word Word) bool   { return !word.Heard && word.VM == nil }
+func heardNone(report Report) bool { return report.Current && report.VM == nil }
+func unheard(report Report) bool   { return !report.Current && report.VM == nil }
 
 var web = PodKey{Namespace: "default", Name: "web", UID: "uid-web"}
 
@@ -112,8 +112,8 @@ func TestFollow(t *testing.T) {
 	w.serve(agent, "a", "a")
 	w.SetPod("a", web)
 	agent.Set(vmOf(web, nodev1.State_STATE_PAUSED))
-	if word := w.Said("a", web.UID); !unheard(word) {
-		t.Errorf("%v is said before the agent has said all", word)
+	if report := w.Report("a", web.UID); !unheard(report) {
+		t.Errorf("%v is reported before the agent has said all", report)
 	}
 	agent.SetComplete(true)
 	w.until("a", web.UID, heardOf(nodev1.State_STATE_PAUSED))
@@ -153,7 +153,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestOtherNodesPods: an agent's word about a pod counts on its own node only.
+// TestOtherNodesPods: an agent's report about a pod counts on its own node only.
 func TestOtherNodesPods(t *testing.T) {
 	w := newWorld(t)
 	other := PodKey{Namespace: "default", Name: "other", UID: "uid-other"}
@@ -176,7 +176,7 @@ func TestOtherNodesCertificate(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "a.agent.vmlet.io") {
 		t.Errorf("confirmed with another node's certificate: %v", err)
 	}
-	if n := agent.Streams(); n != 0 || w.Said("a", web.UID).Heard {
+	if n := agent.Streams(); n != 0 || w.Report("a", web.UID).Current {
 		t.Errorf("%d streams", n)
 	}
 }
@@ -250,11 +250,11 @@ func TestPodsDecideStreams(t *testing.T) {
 	w.SetPod("a", second)
 	w.until("a", second.UID, heardNone)
 	w.RemovePod("a", second.UID)
-	if word := w.Said("a", web.UID); !word.Heard {
+	if report := w.Report("a", web.UID); !report.Current {
 		t.Error("the stream ended with one of two pods")
 	}
 	w.RemovePod("a", web.UID)
-	if word := w.Said("a", web.UID); word.Heard {
+	if report := w.Report("a", web.UID); report.Current {
 		t.Error("heard without a pod")
 	}
 	w.SetPod("a", web)
@@ -283,8 +283,8 @@ func TestSilence(t *testing.T) {
 	w := newWorldAt(t, c.now)
 	silent := func(after string, want time.Duration) {
 		t.Helper()
-		if got := w.Said("a", web.UID); got.Heard || got.Silence != want {
-			t.Errorf("%s: heard %v, silent for %v, want %v", after, got.Heard, got.Silence, want)
+		if got := w.Report("a", web.UID); got.Current || got.Silence != want {
+			t.Errorf("%s: heard %v, silent for %v, want %v", after, got.Current, got.Silence, want)
 		}
 	}
 	for w.Streams() == nil {
@@ -310,8 +310,8 @@ func TestSilence(t *testing.T) {
 	agent.SetComplete(true)
 	w.until("a", web.UID, heardOf(nodev1.State_STATE_RUNNING))
 	c.pass(time.Hour)
-	if word := w.Said("a", web.UID); word.Silence != 0 {
-		t.Errorf("heard, and silent for %v", word.Silence)
+	if report := w.Report("a", web.UID); report.Silence != 0 {
+		t.Errorf("heard, and silent for %v", report.Silence)
 	}
 	stop()
 	w.until("a", web.UID, unheard)
@@ -343,7 +343,7 @@ func TestHostileAgent(t *testing.T) {
 		for agent.Streams() < 2 { // the first was ended
 			w.ask(node)
 		}
-		if w.Said(node, pod.UID).Heard {
+		if w.Report(node, pod.UID).Current {
 			t.Errorf("node %s is heard", node)
 		}
 	}

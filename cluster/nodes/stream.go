@@ -91,7 +91,7 @@ func (s *stream) listen(ctx context.Context) (complete bool, err error) {
 		return false, err
 	}
 	late.Stop()
-	now, pace := newSaid(), rate.NewLimiter(messageRate, messageBurst)
+	now, pace := newReports(), rate.NewLimiter(messageRate, messageBurst)
 	for {
 		if err := pace.Wait(ctx); err != nil {
 			return now.complete, err
@@ -107,7 +107,7 @@ func (s *stream) listen(ctx context.Context) (complete bool, err error) {
 }
 
 // hear takes in what an agent says. What it says at first counts when it has said all.
-func (a *Agents) hear(ctx context.Context, n *node, now *said, m *nodev1.WatchVMsResponse) error {
+func (a *Agents) hear(ctx context.Context, n *node, now *reports, m *nodev1.WatchVMsResponse) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() != nil {
@@ -117,8 +117,8 @@ func (a *Agents) hear(ctx context.Context, n *node, now *said, m *nodev1.WatchVM
 	switch {
 	case err != nil || !now.complete:
 		return err
-	case !n.heard:
-		n.heard, n.said = true, now
+	case !n.current:
+		n.current, n.reports = true, now
 		a.changes.add(n.pods)
 	default:
 		if pod, bound := n.pods[uid]; bound {

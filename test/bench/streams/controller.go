@@ -104,7 +104,7 @@ func (f *follower) follow(ctx context.Context) {
 	for {
 		select {
 		case pod := <-f.agents.Changed():
-			if w := f.agents.Said(f.nodeOf[pod.UID], pod.UID); w.Heard && w.VM != nil {
+			if w := f.agents.Report(f.nodeOf[pod.UID], pod.UID); w.Current && w.VM != nil {
 				f.write(pod.UID, w.VM.GetStatus().GetMessage())
 			}
 		case <-ctx.Done():

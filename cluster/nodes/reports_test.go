@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func said1(vm *nodev1.VirtualMachine) *nodev1.WatchVMsResponse {
+func reported(vm *nodev1.VirtualMachine) *nodev1.WatchVMsResponse {
 	return &nodev1.WatchVMsResponse{Update: &nodev1.WatchVMsResponse_Vm{Vm: vm}}
 }
 
@@ -18,7 +18,7 @@ func gone(uid string) *nodev1.WatchVMsResponse {
 
 // TestSaidBytes: what has been replaced, or is gone, makes room.
 func TestSaidBytes(t *testing.T) {
-	s := newSaid()
+	s := newReports()
 	vm := vmOf(web, nodev1.State_STATE_RUNNING)
 	vm.Status.Message = strings.Repeat("x", maxSaid-proto.Size(vm)-100)
 	second := vmOf(PodKey{"default", "second", "uid-second"}, nodev1.State_STATE_RUNNING)
@@ -27,14 +27,14 @@ func TestSaidBytes(t *testing.T) {
 		message *nodev1.WatchVMsResponse
 		fits    bool
 	}{
-		{said1(vm), true},
-		{said1(vm), true},
-		{said1(second), false},
+		{reported(vm), true},
+		{reported(vm), true},
+		{reported(second), false},
 		{gone("uid-unknown"), true},
-		{said1(second), false},
+		{reported(second), false},
 		{gone("uid-web"), true},
-		{said1(second), true},
-		{said1(second), true},
+		{reported(second), true},
+		{reported(second), true},
 		{gone("uid-second"), true},
 	} {
 		if _, err := s.take(step.message); (err == nil) != step.fits {
@@ -48,10 +48,10 @@ func TestSaidBytes(t *testing.T) {
 
 // TestSaidNobodys: VMs of no pod, and messages of newer agents, are passed over.
 func TestSaidNobodys(t *testing.T) {
-	s := newSaid()
+	s := newReports()
 	for _, m := range []*nodev1.WatchVMsResponse{
-		{}, said1(nil), said1(&nodev1.VirtualMachine{Id: "own", Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING}}),
-		said1(vmOf(PodKey{UID: "x"}, 0)), gone(""), said1(vmOf(PodKey{"a", "b", web.UID + "-" + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID}, 0)),
+		{}, reported(nil), reported(&nodev1.VirtualMachine{Id: "own", Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING}}),
+		reported(vmOf(PodKey{UID: "x"}, 0)), gone(""), reported(vmOf(PodKey{"a", "b", web.UID + "-" + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID + web.UID}, 0)),
 	} {
 		if _, err := s.take(m); err != nil {
 			t.Errorf("%v: %v", m, err)

@@ -21,8 +21,8 @@ const (
 	maxUID = 64
 )
 
-// said is what one stream has said: the VMs of pods by their UID.
-type said struct {
+// reports is what one stream has said: the VMs of pods by their UID.
+type reports struct {
 	vms      map[types.UID]sized
 	bytes    int
 	complete bool
@@ -33,13 +33,13 @@ type sized struct {
 	bytes int
 }
 
-func newSaid() *said { return &said{vms: make(map[types.UID]sized)} }
+func newReports() *reports { return &reports{vms: make(map[types.UID]sized)} }
 
-func (s *said) vm(pod types.UID) *nodev1.VirtualMachine { return s.vms[pod].vm }
+func (s *reports) vm(pod types.UID) *nodev1.VirtualMachine { return s.vms[pod].vm }
 
 // take notes a message and says which pod it is about; empty: none. An error is final: this
 // agent says more than is kept.
-func (s *said) take(m *nodev1.WatchVMsResponse) (types.UID, error) {
+func (s *reports) take(m *nodev1.WatchVMsResponse) (types.UID, error) {
 	switch u := m.GetUpdate().(type) {
 	case *nodev1.WatchVMsResponse_Complete:
 		s.complete = true
@@ -54,7 +54,7 @@ func (s *said) take(m *nodev1.WatchVMsResponse) (types.UID, error) {
 	return "", nil // of a newer agent
 }
 
-func (s *said) put(vm *nodev1.VirtualMachine) (types.UID, error) {
+func (s *reports) put(vm *nodev1.VirtualMachine) (types.UID, error) {
 	uid := types.UID(vm.GetStatus().GetPod().GetUid())
 	if uid == "" || len(uid) > maxUID {
 		return "", nil // the node's own, or nobody's
