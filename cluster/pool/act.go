@@ -23,7 +23,7 @@ var errChanged = errors.New("the objects have changed")
 
 // carryOut does what was decided. A failure for one member does not keep others from theirs, but after one
 // that can't be made no other is tried: it would fail as well.
-func (r *Reconciler) carryOut(ctx context.Context, o observed, all []action) (failed error) {
+func (r *Reconciler) carryOut(ctx context.Context, o state, all []action) (failed error) {
 	checked, fails := false, false
 	for _, a := range all {
 		if _, creates := a.(createMember); creates && fails {
@@ -72,7 +72,7 @@ func removes(a action) bool {
 
 // checkSurplus asks the API server whether there are more members than there are to be: what the cache has of
 // nodes and claims, by which members are chosen, is of another moment than what it has of VMs.
-func (r *Reconciler) checkSurplus(ctx context.Context, o observed) error {
+func (r *Reconciler) checkSurplus(ctx context.Context, o state) error {
 	pool := new(poolv1.VirtualMachinePool)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(o.pool), pool); err != nil {
 		return err

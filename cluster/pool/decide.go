@@ -109,7 +109,7 @@ func (d *decision) look(at time.Time) {
 }
 
 // decide says what is to be done for a pool.
-func decide(o observed) decision {
+func decide(o state) decision {
 	var d decision
 	if o.pool == nil || o.pool.DeletionTimestamp != nil || o.pool.Spec.VirtualMachineTemplate == nil {
 		return d // garbage collection deletes what it owns
@@ -145,7 +145,7 @@ func decide(o observed) decision {
 
 // without returns what is left to decide on once actions are done: members that are acted on are not acted on
 // twice.
-func (o observed) without(actions []action) observed {
+func (o state) without(actions []action) state {
 	acted := make(map[string]bool)
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -167,7 +167,7 @@ func (o observed) without(actions []action) observed {
 }
 
 // serving are the members that count.
-func (o observed) serving() (all []member) {
+func (o state) serving() (all []member) {
 	for _, m := range o.members {
 		if !m.leaving() && !m.preserved() {
 			all = append(all, m)
@@ -176,7 +176,7 @@ func (o observed) serving() (all []member) {
 	return all
 }
 
-func (o observed) wanted() int {
+func (o state) wanted() int {
 	if r := o.pool.Spec.Replicas; r != nil {
 		return max(int(*r), 0)
 	}
@@ -184,7 +184,7 @@ func (o observed) wanted() int {
 }
 
 // release takes the pool's labels from VMs that it does not own any more. It does so while it is paused, too.
-func release(o observed, d *decision) {
+func release(o state, d *decision) {
 	for _, vm := range o.detached {
 		to := vm.DeepCopy()
 		for _, key := range []string{contract.LabelPool, contract.LabelPoolIndex, contract.LabelPoolRevision, contract.LabelPoolPreserved} {
@@ -196,7 +196,7 @@ func release(o observed, d *decision) {
 }
 
 // take labels VMs that were given to the pool: they are counted by the label.
-func take(o observed, d *decision) {
+func take(o state, d *decision) {
 	for _, m := range o.serving() {
 		if m.vm.Labels[contract.LabelPool] != string(o.pool.UID) {
 			to := m.vm.DeepCopy()
@@ -207,7 +207,7 @@ func take(o observed, d *decision) {
 }
 
 // scaleIn is how members are removed.
-func (o observed) scaleIn() (proactive, opportunistic bool, keep poolv1.StatePreservation, by *poolv1.VirtualMachinePoolSelectionPolicy) {
+func (o state) scaleIn() (proactive, opportunistic bool, keep poolv1.StatePreservation, by *poolv1.VirtualMachinePoolSelectionPolicy) {
 	keep = poolv1.PreserveNothing
 	s := o.pool.Spec.ScaleInStrategy
 	switch {
@@ -230,7 +230,7 @@ func (o observed) scaleIn() (proactive, opportunistic bool, keep poolv1.StatePre
 }
 
 // scale makes or removes members.
-func scale(o observed, newest revision, d *decision) {
+func scale(o state, newest revision, d *decision) {
 	serving := o.serving()
 	leaving := 0
 	for _, m := range o.members {
@@ -247,7 +247,7 @@ func scale(o observed, newest revision, d *decision) {
 }
 
 // shrink removes members.
-func shrink(o observed, serving []member, surplus int, d *decision) {
+func shrink(o state, serving []member, surplus int, d *decision) {
 	proactive, opportunistic, keep, by := o.scaleIn()
 	if !proactive && !opportunistic {
 		return
@@ -278,12 +278,12 @@ func order(first bool) int {
 }
 
 // keeps says whether disks of a member's predecessor, or its own, are the pool's.
-func (o observed) keeps(index int32) bool {
+func (o state) keeps(index int32) bool {
 	return slices.ContainsFunc(o.claims, func(c claim) bool { return c.index == index })
 }
 
 // hibernate has a member sleep until the pool needs it again.
-func (o observed) hibernate(m member) action {
+func (o state) hibernate(m member) action {
 	to := m.vm.DeepCopy()
 	mark(to, poolv1.PreserveMemory, o.now)
 	//lint:ignore SA1019 a VM has one of both
@@ -291,8 +291,8 @@ func (o observed) hibernate(m member) action {
 	return changeMember{m, to, normal(reasonPreserving, "VM %s hibernates: the pool is scaled in to %d", m.vm.Name, o.wanted())}
 }
 
-// wake has a member go on.
-func (o observed) wake(m member, start kubevirtv1.StartStrategy, e event) action {
+// resume has a member go on.
+func (o state) resume(m member, start kubevirtv1.StartStrategy, e event) action {
 	to := m.vm.DeepCopy()
 	delete(to.Labels, contract.LabelPoolPreserved)
 	delete(to.Annotations, contract.AnnotationPoolPreservedSince)
@@ -317,8 +317,8 @@ func mark(o metav1.Object, as poolv1.StatePreservation, now time.Time) {
 	o.SetAnnotations(with(o.GetAnnotations(), map[string]string{contract.AnnotationPoolPreservedSince: now.UTC().Format(time.RFC3339)}))
 }
 
-// grow wakes members, those first whose state is kept, then fills gaps from the lowest, then appends.
-func grow(o observed, newest revision, missing int, d *decision) {
+// grow resumes members, those first whose state is kept, then fills gaps from the lowest, then appends.
+func grow(o state, newest revision, missing int, d *decision) {
 	missing = min(missing, o.burst)
 	var sleeping []member
 	used := make(map[string]bool)
@@ -332,7 +332,7 @@ func grow(o observed, newest revision, missing int, d *decision) {
 	slices.SortFunc(sleeping, func(a, b member) int { return int(a.index) - int(b.index) })
 	for _, m := range sleeping[:min(missing, len(sleeping))] {
 		missing--
-		d.do(o.wake(m, kubevirtv1.StartRestore, normal(reasonResuming, "VM %s goes on: the pool is scaled out to %d", m.vm.Name, o.wanted())))
+		d.do(o.resume(m, kubevirtv1.StartRestore, normal(reasonResuming, "VM %s goes on: the pool is scaled out to %d", m.vm.Name, o.wanted())))
 	}
 	create := func(index int32) {
 		name := memberName(o.pool.Name, index)
@@ -358,7 +358,7 @@ func grow(o observed, newest revision, missing int, d *decision) {
 var defaultUnavailable = intstr.FromString("25%")
 
 // mayBeUnavailable is how many members may be unavailable at a time: at least one, or nothing could be updated.
-func (o observed) mayBeUnavailable() int {
+func (o state) mayBeUnavailable() int {
 	limit := o.pool.Spec.MaxUnavailable
 	if limit == nil {
 		limit = &defaultUnavailable
@@ -371,7 +371,7 @@ func (o observed) mayBeUnavailable() int {
 }
 
 // updateBy is how members get a changed template.
-func (o observed) updateBy() (proactive, opportunistic bool, by *poolv1.VirtualMachinePoolSelectionPolicy) {
+func (o state) updateBy() (proactive, opportunistic bool, by *poolv1.VirtualMachinePoolSelectionPolicy) {
 	s := o.pool.Spec.UpdateStrategy
 	switch {
 	case s == nil:
@@ -387,7 +387,7 @@ func (o observed) updateBy() (proactive, opportunistic bool, by *poolv1.VirtualM
 }
 
 // update changes members to the newest template.
-func update(o observed, newest revision, d *decision) {
+func update(o state, newest revision, d *decision) {
 	proactive, opportunistic, by := o.updateBy()
 	if !proactive && !opportunistic {
 		return
@@ -436,7 +436,7 @@ func byReadiness(all []member) []member {
 }
 
 // down counts the members that are to serve and don't.
-func (o observed) down() (n int) {
+func (o state) down() (n int) {
 	for _, m := range o.members {
 		if !m.preserved() && (m.leaving() || m.unavailable()) {
 			n++
@@ -446,7 +446,7 @@ func (o observed) down() (n int) {
 }
 
 // budget is how many members that serve may be changed now.
-func (o observed) budget(newest revision) int {
+func (o state) budget(newest revision) int {
 	n := o.mayBeUnavailable() - o.down()
 	for _, m := range o.serving() {
 		if m.ready() && m.revision() == newest.name && (m.unseen() || m.restartRequired()) {

@@ -46,9 +46,9 @@ virtualMachineTemplate:
 }
 
 // now is a pool with its newest revision, and as many members as are named.
-func now(t testing.TB, spec string, members ...func(*kubevirtv1.VirtualMachine)) observed {
+func now(t testing.TB, spec string, members ...func(*kubevirtv1.VirtualMachine)) state {
 	t.Helper()
-	o := observed{pool: newPool(t, spec), burst: DefaultBurst, now: start, taken: map[string]bool{}}
+	o := state{pool: newPool(t, spec), burst: DefaultBurst, now: start, taken: map[string]bool{}}
 	r, _ := o.newest()
 	o.revisions = []revision{r}
 	for i, change := range members {
@@ -142,7 +142,7 @@ func words(d decision) string {
 			case removes(a):
 				what = "hibernate "
 			case a.member.preserved() && a.member.vm.OwnerReferences != nil && a.to.Labels[contract.LabelPoolPreserved] == "":
-				what = "wake "
+				what = "resume "
 			}
 			all = append(all, what+a.to.Name)
 		case restartMember:
@@ -201,14 +201,14 @@ func TestDecide(t *testing.T) {
 		"disks come back":          {"replicas: 3", vms{up}, []claim{kept(5, 0)}, "", "create web-5, create web-1"},
 		"disks go to their member": {"replicas: 1", vms{up}, []claim{kept(0, 0)}, "", "return root-0"},
 
-		"memory kept":             {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online, selectionPolicy: {basePolicy: Newest}}}}", vms{up, up}, nil, "", "hibernate web-1"},
-		"no memory to keep":       {"{replicas: 0, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{halted}, nil, "", "keep web-0"},
-		"memory comes back first": {"replicas: 2", vms{up, up, asleep}, nil, "", ""},
-		"wake":                    {"replicas: 4", vms{asleep, up, asleep}, nil, "", "wake web-0, wake web-2, create web-3"},
-		"wake one that is saved":  {"replicas: 2", vms{up, saving}, nil, "", "wake web-1"},
-		"can't be saved":          {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, unsaved}, nil, "", "keep web-1"},
-		"of an older template":    {"replicas: 1", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", "keep web-1"},
-		"older, not restarted":    {"{replicas: 1, updateStrategy: {opportunistic: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", ""},
+		"memory kept":              {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online, selectionPolicy: {basePolicy: Newest}}}}", vms{up, up}, nil, "", "hibernate web-1"},
+		"no memory to keep":        {"{replicas: 0, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{halted}, nil, "", "keep web-0"},
+		"memory comes back first":  {"replicas: 2", vms{up, up, asleep}, nil, "", ""},
+		"resume":                   {"replicas: 4", vms{asleep, up, asleep}, nil, "", "resume web-0, resume web-2, create web-3"},
+		"resume one that is saved": {"replicas: 2", vms{up, saving}, nil, "", "resume web-1"},
+		"can't be saved":           {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, unsaved}, nil, "", "keep web-1"},
+		"of an older template":     {"replicas: 1", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", "keep web-1"},
+		"older, not restarted":     {"{replicas: 1, updateStrategy: {opportunistic: {}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { old(vm); asleep(vm); vm.Status.Created = false }}, nil, "", ""},
 
 		"kept too long":          {"{replicas: 1, preservation: {ttl: 30m}}", vms{up, asleep}, []claim{kept(7, time.Minute), kept(8, time.Hour)}, "", "delete web-1, drop root-8"},
 		"too much is kept":       {"{replicas: 1, preservation: {maxPreserved: 1}}", vms{up}, []claim{kept(7, time.Hour), kept(8, time.Minute)}, "", "drop root-7"},
@@ -407,7 +407,7 @@ virtualMachineTemplate:
 		if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
 			t.Fatal(err)
 		}
-		o := observed{pool: p}
+		o := state{pool: p}
 		r, _ := o.newest()
 		vm := o.create(r, 7)
 		var got []string
@@ -524,7 +524,7 @@ func TestUnavailable(t *testing.T) {
 
 // TestBurst: no more members are made, removed or changed in one go than may be.
 func TestBurst(t *testing.T) {
-	for want, o := range map[string]observed{
+	for want, o := range map[string]state{
 		"create web-0, create web-1": now(t, "replicas: 5"),
 		"delete web-0, delete web-1": now(t, "{replicas: 1, scaleInStrategy: {proactive: {selectionPolicy: {sortPolicy: AscendingOrder}}}}", up, up, up, up),
 		"change web-0, change web-1": now(t, "{replicas: 4, maxUnavailable: 4, updateStrategy: {proactive: {selectionPolicy: {sortPolicy: AscendingOrder}}}}", old, old, old, old),

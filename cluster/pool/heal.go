@@ -64,7 +64,7 @@ func failing(m member, p *poolv1.VirtualMachinePoolAutohealing) (is bool, due ti
 
 // heal deletes members that fail to start, with their disks, so that new ones are made. It returns how often
 // each has been replaced since it was ready last.
-func heal(o observed, d *decision) []poolv1.HealedMember {
+func heal(o state, d *decision) []poolv1.HealedMember {
 	serving := o.serving()
 	healed := slices.DeleteFunc(slices.Clone(o.pool.Status.Healed), func(h poolv1.HealedMember) bool {
 		i := slices.IndexFunc(o.members, func(m member) bool { return m.index == h.Index && !m.leaving() })
@@ -115,7 +115,7 @@ func heal(o observed, d *decision) []poolv1.HealedMember {
 }
 
 // healing counts the members that were replaced and are not ready yet, and not to be replaced again.
-func (o observed) healing(healed []poolv1.HealedMember, sick []member) (n int) {
+func (o state) healing(healed []poolv1.HealedMember, sick []member) (n int) {
 	for _, h := range healed {
 		if !slices.ContainsFunc(sick, func(m member) bool { return m.index == h.Index }) {
 			n++

@@ -118,8 +118,8 @@ type claim struct {
 	kind string
 }
 
-// observed is what is known of a pool.
-type observed struct {
+// state is what is known of a pool.
+type state struct {
 	pool    *poolv1.VirtualMachinePool
 	members []member
 	// taken are the names of other VMs of the namespace.

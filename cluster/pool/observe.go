@@ -24,8 +24,8 @@ import (
 
 // observe reads what is known of a pool. What it returns of VMs and nodes belongs to the cache and is not
 // written to.
-func (r *Reconciler) observe(ctx context.Context, name types.NamespacedName) (observed, error) {
-	o := observed{burst: cmp.Or(r.Burst, DefaultBurst), now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, name types.NamespacedName) (state, error) {
+	o := state{burst: cmp.Or(r.Burst, DefaultBurst), now: r.Now()}
 	pool := new(poolv1.VirtualMachinePool)
 	if err := r.Client.Get(ctx, name, pool); err != nil {
 		r.history.forget(name)
@@ -47,7 +47,7 @@ func (r *Reconciler) observe(ctx context.Context, name types.NamespacedName) (ob
 
 // machines reads the VMs of the pool's namespace, and where its members run. A VM that names the pool as its
 // owner and has no index in its name is no member: the template makes disks by the index.
-func (r *Reconciler) machines(ctx context.Context, o *observed) error {
+func (r *Reconciler) machines(ctx context.Context, o *state) error {
 	var all kubevirtv1.VirtualMachineList
 	if err := r.Client.List(ctx, &all, client.InNamespace(o.pool.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list VMs: %w", err)
@@ -71,7 +71,7 @@ func (r *Reconciler) machines(ctx context.Context, o *observed) error {
 }
 
 // places finds the nodes that members run on.
-func (r *Reconciler) places(ctx context.Context, o *observed) error {
+func (r *Reconciler) places(ctx context.Context, o *state) error {
 	var instances kubevirtv1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &instances, client.InNamespace(o.pool.Namespace), client.MatchingLabels{contract.LabelPool: string(o.pool.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list the instances of VMs: %w", err)
@@ -100,7 +100,7 @@ func (r *Reconciler) places(ctx context.Context, o *observed) error {
 }
 
 // keptClaims reads the disks that are kept of members scaled in.
-func (r *Reconciler) keptClaims(ctx context.Context, o *observed) error {
+func (r *Reconciler) keptClaims(ctx context.Context, o *state) error {
 	labelled := []client.ListOption{client.InNamespace(o.pool.Namespace), client.MatchingLabels{contract.LabelPool: string(o.pool.UID)}}
 	add := func(kind string, disk client.Object) {
 		index, err := strconv.ParseInt(disk.GetLabels()[contract.LabelPoolIndex], 10, 32)

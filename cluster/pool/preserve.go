@@ -21,7 +21,7 @@ const (
 )
 
 // returnClaims gives members the disks that were kept for them.
-func returnClaims(o observed, d *decision) {
+func returnClaims(o state, d *decision) {
 	of := make(map[int32]member)
 	for _, m := range o.serving() {
 		if name := memberName(o.pool.Name, m.index); name == m.vm.Name {
@@ -36,7 +36,7 @@ func returnClaims(o observed, d *decision) {
 }
 
 // preserve looks after what is kept of members scaled in.
-func preserve(o observed, newest revision, d *decision) {
+func preserve(o state, newest revision, d *decision) {
 	for _, m := range o.members {
 		switch {
 		case m.leaving():
@@ -56,7 +56,7 @@ func preserve(o observed, newest revision, d *decision) {
 }
 
 // returned: a member has its index, and gets it.
-func (o observed) returned(c claim) bool {
+func (o state) returned(c claim) bool {
 	return slices.ContainsFunc(o.members, func(m member) bool { return m.index == c.index && !m.preserved() && !m.leaving() })
 }
 
@@ -69,7 +69,7 @@ func (d *decision) returns(c claim) bool {
 }
 
 // sleep looks after a member that hibernates. One whose memory can't be kept is kept by its disks.
-func sleep(o observed, m member, newest revision, d *decision) {
+func sleep(o state, m member, newest revision, d *decision) {
 	proactive, _, _ := o.updateBy()
 	s := m.vm.Status.HibernationStatus
 	var why string
@@ -108,7 +108,7 @@ type kept struct {
 }
 
 // preserved returns all state that is kept of members that are there no more, by index.
-func (o observed) preserved() (all []kept) {
+func (o state) preserved() (all []kept) {
 	at := make(map[int32]*kept)
 	for i, m := range o.members {
 		if m.preserved() && !m.leaving() {
@@ -139,7 +139,7 @@ func (o observed) preserved() (all []kept) {
 }
 
 // drop deletes what is kept for too long, and the oldest of what is too much.
-func drop(o observed, d *decision) {
+func drop(o state, d *decision) {
 	limit, ttl := defaultPreserved, (*metav1.Duration)(nil)
 	if p := o.pool.Spec.Preservation; p != nil {
 		ttl = p.TTL

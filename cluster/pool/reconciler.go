@@ -137,7 +137,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // report has the pool's status say what has failed.
-func (r *Reconciler) report(ctx context.Context, o observed, failed error) error {
+func (r *Reconciler) report(ctx context.Context, o state, failed error) error {
 	if apierrors.ReasonForError(failed) == metav1.StatusReasonUnknown {
 		return nil // the API server is away
 	}

@@ -24,7 +24,7 @@ type rendered struct {
 }
 
 // render returns the member of an index, as a revision has it.
-func (o observed) render(r revision, index int32) rendered {
+func (o state) render(r revision, index int32) rendered {
 	template := r.data.Template.DeepCopy()
 	spec, postfix := &template.Spec, "-"+strconv.Itoa(int(index))
 	made := make(map[string]bool)
@@ -116,7 +116,7 @@ func (n names) credential(c *kubevirtv1.AccessCredential) {
 }
 
 // create returns the VM of an index.
-func (o observed) create(r revision, index int32) *kubevirtv1.VirtualMachine {
+func (o state) create(r revision, index int32) *kubevirtv1.VirtualMachine {
 	as := o.render(r, index)
 	vm := &kubevirtv1.VirtualMachine{Spec: as.Spec}
 	vm.Namespace, vm.Name = o.pool.Namespace, memberName(o.pool.Name, index)
@@ -132,7 +132,7 @@ func ownedBy(pool *poolv1.VirtualMachinePool) metav1.OwnerReference {
 // change returns the VM with what the template changed between its revision and the newest. All else stays as
 // it is: labels that users added, identities that were filled in, a run strategy that virtctl stop has set. A
 // member of an unknown revision gets all that the newest one says.
-func (o observed) change(m member, newest revision) (*kubevirtv1.VirtualMachine, error) {
+func (o state) change(m member, newest revision) (*kubevirtv1.VirtualMachine, error) {
 	before := rendered{}
 	if r := o.revision(m.revision()); r != nil {
 		before = o.render(*r, m.index)

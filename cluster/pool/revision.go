@@ -56,7 +56,7 @@ func sameData(a, b revisionData) bool {
 }
 
 // revision returns the one of a name; nil: it is not there.
-func (o observed) revision(name string) *revision {
+func (o state) revision(name string) *revision {
 	for i := range o.revisions {
 		if o.revisions[i].name == name {
 			return &o.revisions[i]
@@ -67,7 +67,7 @@ func (o observed) revision(name string) *revision {
 
 // newest returns the revision of the pool's present template, and whether it has to be made. The latest one
 // alone is compared: after a template has been changed back, members have to be changed again.
-func (o observed) newest() (r revision, missing bool) {
+func (o state) newest() (r revision, missing bool) {
 	now, number := dataOf(o.pool), int64(1)
 	if n := len(o.revisions); n > 0 {
 		if last := o.revisions[n-1]; sameData(last.data, now) {
@@ -113,7 +113,7 @@ func readRevision(c *appsv1.ControllerRevision, pool *poolv1.VirtualMachinePool)
 const defaultHistory = 10
 
 // stale are the names of revisions that are kept no longer.
-func (o observed) stale() (names []string) {
+func (o state) stale() (names []string) {
 	used := make(map[string]bool)
 	for _, m := range o.members {
 		used[m.revision()] = true

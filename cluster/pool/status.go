@@ -33,7 +33,7 @@ const (
 )
 
 // summary returns the status as it is to be; nil: it is so.
-func summary(o observed, newest revision, healed []poolv1.HealedMember, d *decision) *poolv1.VirtualMachinePoolStatus {
+func summary(o state, newest revision, healed []poolv1.HealedMember, d *decision) *poolv1.VirtualMachinePoolStatus {
 	was := o.pool.Status
 	to := was.DeepCopy()
 	to.ObservedGeneration = o.pool.Generation
@@ -80,13 +80,13 @@ func summary(o observed, newest revision, healed []poolv1.HealedMember, d *decis
 }
 
 // spared: the update strategy's selectors leave the member alone.
-func (o observed) spared(m member) bool {
+func (o state) spared(m member) bool {
 	_, _, by := o.updateBy()
 	return by != nil && !chosen(m, by.Selectors)
 }
 
 // conditions says how an update goes, and what fails.
-func (o observed) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, restarts int, d *decision) {
+func (o state) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, restarts int, d *decision) {
 	was := o.pool.Status
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&to.Conditions, metav1.Condition{
@@ -154,7 +154,7 @@ func (o observed) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, rest
 }
 
 // failures sets condition ReplicaFailure.
-func (o observed) failures(set func(kind, reason, message string), unset func(kind string)) {
+func (o state) failures(set func(kind, reason, message string), unset func(kind string)) {
 	var sick []string
 	any := new(poolv1.VirtualMachinePoolAutohealing)
 	for _, m := range o.serving() {

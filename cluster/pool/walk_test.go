@@ -19,7 +19,7 @@ import (
 type world struct {
 	t        *testing.T
 	random   *rand.Rand
-	o        observed
+	o        state
 	vms      map[string]*kubevirtv1.VirtualMachine
 	disks    map[string]*disc
 	started  map[types.UID]string // the revision that a VM's guest was started with
@@ -50,7 +50,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 		t: t, random: r, vms: map[string]*kubevirtv1.VirtualMachine{}, disks: map[string]*disc{}, started: map[types.UID]string{},
 		broken: map[string]bool{}, strategy: keep,
 	}
-	w.o = observed{pool: newPool(t, "{replicas: 3, maxUnavailable: 1, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: "+keep+"}}}"), burst: 1 + r.IntN(5), now: start}
+	w.o = state{pool: newPool(t, "{replicas: 3, maxUnavailable: 1, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: "+keep+"}}}"), burst: 1 + r.IntN(5), now: start}
 	other := &kubevirtv1.VirtualMachine{}
 	other.Name, other.UID, other.Labels = "web-1", "other", map[string]string{"app": "web"}
 	w.vms[other.Name] = other
@@ -61,7 +61,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 			t.Fatalf("seed %d:\n%s", seed, strings.Join(w.done, "\n"))
 		}
 	}
-	w.settle()
+	w.converge()
 	if t.Failed() {
 		t.Fatalf("seed %d:\n%s", seed, strings.Join(w.done[max(0, len(w.done)-40):], "\n"))
 	}
@@ -331,11 +331,11 @@ func (w *world) own(m member) {
 	}
 }
 
-// settle lets all controllers go on until nothing happens any more, and looks at what there is then.
-func (w *world) settle() {
+// converge lets all controllers go on until nothing happens any more, and looks at what there is then.
+func (w *world) converge() {
 	w.o.pool.Spec.Paused = false
 	w.template(false)
-	w.note("settle")
+	w.note("converge")
 	for quiet := 0; quiet < 20; quiet++ {
 		if w.round() {
 			quiet = 0
