@@ -63,9 +63,9 @@ type step struct {
 	attachment *corev1.Pod
 	request    saves.Request
 	sizing     sizing // of resize
-	// wake is when to look again though nothing has changed, if there is nothing to do;
+	// again is when to look again though nothing has changed, if there is nothing to do;
 	// 0: never.
-	wake time.Duration
+	again time.Duration
 }
 
 // decide returns the next step. It is a function of its argument alone: it can be asked
@@ -86,7 +86,7 @@ func decide(o *observed) step {
 			return s
 		}
 	}
-	return step{wake: o.wake()}
+	return step{again: o.nextLook()}
 }
 
 // endOthers ends the pods of earlier instances, which nobody else looks after.
@@ -116,7 +116,7 @@ func protectInstance(o *observed) step {
 
 func createPod(o *observed) step {
 	_, _, had := active(&o.instance.Status)
-	if o.pod != nil || had || o.deleting() || !o.fresh() || o.waits() != nil {
+	if o.pod != nil || had || o.deleting() || !o.neverHadPod() || o.waits() != nil {
 		return step{}
 	}
 	return step{do: create}
@@ -245,8 +245,8 @@ func relabelPod(o *observed) step {
 	return step{do: relabel, pod: p}
 }
 
-// wake is when something is due though nothing changes; 0: nothing is.
-func (o *observed) wake() time.Duration {
+// nextLook is when something is due though nothing changes; 0: nothing is.
+func (o *observed) nextLook() time.Duration {
 	due := o.lossesDue()
 	if o.instance != nil && !o.final() {
 		due = append(due, o.changesDue()...)

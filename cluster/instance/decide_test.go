@@ -522,7 +522,7 @@ func TestWakes(t *testing.T) {
 		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},
 		{"not taken up for long", on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard()).written(), 0},
 	} {
-		if got := test.in.wake(); got != test.want {
+		if got := test.in.nextLook(); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

@@ -538,7 +538,7 @@ func TestSavingWakes(t *testing.T) {
 		{"being attached for long", saving(false, runs(running)).attachedBy(placed, since(time.Minute)), quietInterval},
 		{"attached", saving(false, runs(savesV)).attachedBy(serving).called(), 0},
 	} {
-		if got := c.in.written().wake(); got != c.want {
+		if got := c.in.written().nextLook(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -157,7 +157,7 @@ func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pod
 // findPod looks for a pod that the instance's status knows, or that may be about to be made,
 // and that the cache does not have.
 func (r *Reconciler) findPod(ctx context.Context, o *observed) error {
-	if o.pod != nil || o.final() && !o.deleting() || o.fresh() && !o.deleting() {
+	if o.pod != nil || o.final() && !o.deleting() || o.neverHadPod() && !o.deleting() {
 		return nil
 	}
 	found, err := r.ownPod(ctx, o.instance)

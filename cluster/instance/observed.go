@@ -266,8 +266,8 @@ func isFinal(p kubevirtv1.Phase) bool {
 	return p == kubevirtv1.PhaseSucceeded || p == kubevirtv1.PhaseFailed
 }
 
-// fresh: no pod was ever made, as far as the status says.
-func (o *observed) fresh() bool {
+// neverHadPod: no pod was ever made, as far as the status says.
+func (o *observed) neverHadPod() bool {
 	return o.recorded() == "" || o.recorded() == kubevirtv1.PhasePending
 }
 

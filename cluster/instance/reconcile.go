@@ -125,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	for range maxSteps {
 		next := decide(o)
 		if next.do == nothing {
-			return t.result(next.wake)
+			return t.result(next.again)
 		}
 		err := t.take(ctx, next)
 		switch {
@@ -151,10 +151,10 @@ type round struct {
 	again    time.Duration
 }
 
-func (t *round) result(wake time.Duration) (reconcile.Result, error) {
+func (t *round) result(again time.Duration) (reconcile.Result, error) {
 	if err := errors.Join(t.failures...); err != nil {
 		return reconcile.Result{}, err
 	}
-	t.lookAgain(wake)
+	t.lookAgain(again)
 	return reconcile.Result{RequeueAfter: t.again}, nil
 }

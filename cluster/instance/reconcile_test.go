@@ -368,7 +368,7 @@ func TestVanishedPod(t *testing.T) {
 		t.Fatalf("phase %s while the guest runs", w.phase())
 	}
 	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
-	if !w.told(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
+	if !w.within(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
 		t.Errorf("phase %s: no agent was asked again", w.phase())
 	}
 }
@@ -384,11 +384,11 @@ func TestRefusedPromise(t *testing.T) {
 	m.noKubelet = true
 	w.deletePods()
 	g.state = nodev1.State_STATE_STOPPED // as the VMM says; the shim is still there
-	if w.told(2*time.Second, w.in(kubevirtv1.PhaseFailed)) {
+	if w.within(2*time.Second, w.in(kubevirtv1.PhaseFailed)) {
 		t.Fatal("it has ended while a process runs")
 	}
 	g.runs = false
-	if !w.told(2*confirmAgain, func() bool { return isFinal(w.phase()) }) {
+	if !w.within(2*confirmAgain, func() bool { return isFinal(w.phase()) }) {
 		t.Errorf("phase %s: the agent was not asked again", w.phase())
 	}
 }

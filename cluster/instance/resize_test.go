@@ -47,7 +47,7 @@ func asStarted(v *kubevirtv1.VirtualMachineInstance) {
 	delete(v.Annotations, contract.AnnotationLiveSize)
 }
 
-func told(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
+func reported(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(v *kubevirtv1.VirtualMachineInstance) {
 		c := condition(of, metav1.ConditionFalse, reasonRefused, message)
 		v.Status.Conditions = append(v.Status.Conditions, c)
@@ -72,11 +72,11 @@ func TestResizeGuest(t *testing.T) {
 		"rounded":           {runsWith(2, "977Mi", "").change(wants(2, "1024M")), "", ""},
 		"both":              {runsWith(2, "1Gi", "").change(wants(4, "512Mi")), "4 vCPUs", "HotVCPUChange=True HotMemoryChange=True"},
 		"as it was started": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), asStarted), "", ""},
-		"refused": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"", "HotVCPUChange=False"},
-		"refused, and another": {runsWith(2, "1Gi", "").change(wants(3, "1Gi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused, and another": {runsWith(2, "1Gi", "").change(wants(3, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"3 vCPUs", "HotVCPUChange=True"},
-		"refused, the other goes on": {runsWith(2, "1Gi", "").change(wants(4, "512Mi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused, the other goes on": {runsWith(2, "1Gi", "").change(wants(4, "512Mi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"512Mi of memory", "HotVCPUChange=False HotMemoryChange=True"},
 		"paused":         {runsWith(2, "1Gi", "", in(paused)).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
 		"being saved":    {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), stopBy(kubevirtv1.HibernateSave)), "", "HotVCPUChange=True"},

@@ -149,7 +149,7 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 	switch {
 	case p == nil && o.deleting():
 		return kubevirtv1.PhaseFailed, fault{message: "the VM was deleted before it had a pod"}
-	case p == nil && o.fresh():
+	case p == nil && o.neverHadPod():
 		return kubevirtv1.PhasePending, fault{}
 	case p == nil:
 		return kubevirtv1.PhaseFailed, fault{message: "the VM's pod is gone"}

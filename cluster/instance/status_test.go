@@ -353,8 +353,8 @@ func TestGuestIsPaced(t *testing.T) {
 	if got.do == write {
 		t.Fatal("written a second after the last")
 	}
-	if due := guestInterval - time.Second; got.wake != due {
-		t.Errorf("looked at after %v, want %v", got.wake, due)
+	if due := guestInterval - time.Second; got.again != due {
+		t.Errorf("looked at after %v, want %v", got.again, due)
 	}
 	s.observed.now = testTime.Add(guestInterval)
 	if got := decide(s.observed); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {

@@ -96,7 +96,7 @@ func TestNextReading(t *testing.T) {
 		if got := test.in.suspicious(); got != test.suspicious {
 			t.Errorf("%s: its events are read: %v", name, got)
 		}
-		if got := test.in.written().wake(); got != test.next {
+		if got := test.in.written().nextLook(); got != test.next {
 			t.Errorf("%s: it is looked at after %v, want %v", name, got, test.next)
 		}
 	}

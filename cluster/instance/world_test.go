@@ -880,16 +880,16 @@ func (w *world) in(phase kubevirtv1.Phase) func() bool {
 	return func() bool { return w.phase() == phase }
 }
 
-// told turns the world until something holds, or some time has passed. The controller looks only
+// within turns the world until something holds, or some time has passed. The controller looks only
 // when it asked to, as nothing else tells it of anything.
-func (w *world) told(within time.Duration, holds func() bool) bool {
+func (w *world) within(limit time.Duration, holds func() bool) bool {
 	since, next := w.now, w.now
-	for !holds() && w.now.Sub(since) < within {
+	for !holds() && w.now.Sub(since) < limit {
 		w.turn()
 		if !w.now.Before(next) {
 			after := w.reconcile(w.controller()).RequeueAfter
 			if after == 0 {
-				after = within
+				after = limit
 			}
 			next = w.now.Add(after)
 		}

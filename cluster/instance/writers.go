@@ -313,7 +313,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 			u.instance = &instances[at] // it knows better than its pod what is only read
 		}
 		for i := range instances {
-			if other := (&observed{instance: &instances[i]}); other.fresh() && other.instance.UID != uid && u.excludes(other.instance) {
+			if other := (&observed{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && u.excludes(other.instance) {
 				requests = append(requests, request(o.GetNamespace(), other.instance.Name))
 			}
 		}

@@ -346,7 +346,7 @@ func TestClaimOfAVanishedPod(t *testing.T) {
 	w.must(w.server.Update(t.Context(), older))
 	w.wantHeld(r, "claim shared is in use by VM web")
 	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
-	if !w.told(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
+	if !w.within(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
 		t.Fatalf("phase %s when the guest has ended", w.phase())
 	}
 	if c, started := w.other(r); !started || c != nil {
