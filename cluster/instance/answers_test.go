@@ -44,7 +44,7 @@ func TestPromiseIsOfTheMachine(t *testing.T) {
 		s := on(kubevirtv1.PhaseRunning, runsSince(time.Minute), ending)
 		s.instance.Status.NodeMachine, s.pod.replaced = c.noted, c.replaced
 		var asked []string
-		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.observed}
+		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.state}
 		if got := round.promising(s.pod); got != c.want {
 			t.Errorf("%s: a promise of %q is wanted, want %q", name, got, c.want)
 		}
@@ -81,7 +81,7 @@ func TestAnswers(t *testing.T) {
 				p = newScene().withPod(gone).pod
 				p.hosts = []*host{asked}
 			}
-			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(observed)}
+			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(state)}
 			round.confirm(t.Context(), p)
 			if !p.confirming || !asked.asked || asked.promised != c.promised || asked.denied != c.denied {
 				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.asked, asked.promised, asked.denied)
@@ -99,7 +99,7 @@ func TestAnswers(t *testing.T) {
 	}
 	p := newScene().withPod(gone).pod
 	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
-	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(observed)}
+	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(state)}
 	p.hosts = []*host{{name: "node-a"}}
 	r.confirm(t.Context(), p)
 	asks.end(t.Context())

@@ -42,7 +42,7 @@ func mountedFromStart(p *corev1.Pod, claim string) bool {
 }
 
 // attachment is the pod through which a claim is attached to the VM's pod; nil: there is none.
-func (o *observed) attachment(claim string) *corev1.Pod {
+func (o *state) attachment(claim string) *corev1.Pod {
 	for _, p := range o.attachments {
 		if attaches(p, claim) {
 			return p
@@ -58,7 +58,7 @@ func attaches(p *corev1.Pod, claim string) bool {
 }
 
 // wantedClaim is the claim that is to be attached to the pod; empty: none.
-func (o *observed) wantedClaim() string {
+func (o *state) wantedClaim() string {
 	if o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
 		return ""
 	}
@@ -74,7 +74,7 @@ func (o *observed) wantedClaim() string {
 
 // imageClaim is the claim that is attached for the guest to go on from, until its status says that it runs:
 // its shim has left the claim by then. Empty: none, or the pod mounts it.
-func (o *observed) imageClaim() string {
+func (o *state) imageClaim() string {
 	image := convert.AttachedImage(o.instance)
 	if image == nil || o.final() || o.ran(o.recorded()) || o.pod == nil || mountedFromStart(o.pod.Pod, image.ClaimName) {
 		return ""
@@ -83,7 +83,7 @@ func (o *observed) imageClaim() string {
 }
 
 // attachVolume makes the pod of a volume for the guest's memory.
-func attachVolume(o *observed) step {
+func attachVolume(o *state) step {
 	claim := o.wantedClaim()
 	if claim == "" || o.pod.deleting() || o.refused != nil || o.unfit(claim) != nil || o.attachment(claim) != nil {
 		return step{}
@@ -96,7 +96,7 @@ func attachVolume(o *observed) step {
 
 // detachVolume deletes the pods of volumes that nobody wants to be attached any more, and those
 // that have ended. It waits for the end of a call: it may have the volume's descriptor.
-func detachVolume(o *observed) step {
+func detachVolume(o *state) step {
 	if o.call != nil && o.call.State == saves.Running || len(o.attachments) > 0 && o.undoes() {
 		return step{}
 	}
@@ -111,12 +111,12 @@ func detachVolume(o *observed) step {
 }
 
 // undoes: the agent still has the volume, and will say when it has not.
-func (o *observed) undoes() bool {
+func (o *state) undoes() bool {
 	return !o.pod.ended() && o.pod.report.Current && o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.
-func (o *observed) unfit(claim string) *fault {
+func (o *state) unfit(claim string) *fault {
 	c := o.claims[claim]
 	switch {
 	case c == nil:
@@ -128,7 +128,7 @@ func (o *observed) unfit(claim string) *fault {
 }
 
 // purpose is what a claim that is missing is needed for, and what to do.
-func (o *observed) purpose(claim string) string {
+func (o *state) purpose(claim string) string {
 	if o.imageClaim() == claim {
 		return ", which has the guest's memory: bring it back, or delete pod " + o.pod.Name
 	}
@@ -136,7 +136,7 @@ func (o *observed) purpose(claim string) string {
 }
 
 // volumeReady: the guest's memory can be saved to the volume.
-func (o *observed) volumeReady() bool {
+func (o *state) volumeReady() bool {
 	v := convert.HibernationVolume(o.instance)
 	if v == nil || o.pod == nil || o.pod.gone {
 		return false
@@ -153,7 +153,7 @@ func attached(p *corev1.Pod, node string) bool {
 }
 
 // attaching is how far the volume is from being attached, and whether that is a failure.
-func (o *observed) attaching() (f fault, failed bool) {
+func (o *state) attaching() (f fault, failed bool) {
 	v := convert.HibernationVolume(o.instance)
 	if v == nil {
 		return fault{reasonAttachFailed, "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
@@ -165,7 +165,7 @@ func (o *observed) attaching() (f fault, failed bool) {
 }
 
 // attachFault is why a claim is not attached; nil: nothing is known to be wrong.
-func (o *observed) attachFault(claim string) *fault {
+func (o *state) attachFault(claim string) *fault {
 	if f := o.unfit(claim); f != nil {
 		return f
 	}
@@ -199,7 +199,7 @@ func (o *observed) attachFault(claim string) *fault {
 
 // suspiciousAttachment is a pod that has a node and attaches nothing for so long that its events
 // are read; nil: there is none.
-func (o *observed) suspiciousAttachment() *corev1.Pod {
+func (o *state) suspiciousAttachment() *corev1.Pod {
 	claim := o.wantedClaim()
 	if claim == "" {
 		return nil
@@ -213,7 +213,7 @@ func (o *observed) suspiciousAttachment() *corev1.Pod {
 
 // nextAttachLook is when a volume that is being attached is looked at again though nothing has
 // changed; zero: never.
-func (o *observed) nextAttachLook() time.Time {
+func (o *state) nextAttachLook() time.Time {
 	claim := o.wantedClaim()
 	if claim == "" {
 		return time.Time{}
@@ -230,7 +230,7 @@ func (o *observed) nextAttachLook() time.Time {
 
 // utilityStatuses are those of the volumes for the guest's memory. One that was taken from the
 // instance stays while the guest may have been saved to it.
-func (o *observed) utilityStatuses(recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
+func (o *state) utilityStatuses(recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
 	wanted := convert.HibernationVolumes(o.instance)
 	for _, v := range wanted {
 		s := recorded[v.Name]
@@ -266,7 +266,7 @@ func indexOf(all []*kubevirtv1.UtilityVolume, name string) int {
 }
 
 // utilityPhase is how far a volume is attached.
-func (o *observed) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
+func (o *state) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
 	if o.pod == nil || o.pod.gone {
 		return
 	}

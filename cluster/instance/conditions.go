@@ -105,7 +105,7 @@ func merge(known, wanted []kubevirtv1.Condition, now metav1.Time) []kubevirtv1.C
 }
 
 // conditions of an instance that comes to this phase. end is why it ended, or silent.
-func (o *observed) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
+func (o *state) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
 	f := o.unsynchronized(phase, why)
 	all := []kubevirtv1.Condition{o.ready(phase, why, f), notMigratable()}
 	if f != nil {
@@ -140,7 +140,7 @@ func notMigratable() kubevirtv1.Condition {
 
 // ready follows the pod's readiness while the guest runs. Before that it says what keeps the
 // guest from running, nil if nothing is known to: it is the condition that VMs have, too.
-func (o *observed) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
+func (o *state) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
 		return condition(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
 	}
@@ -176,7 +176,7 @@ func because(f *fault) string {
 }
 
 // unscheduled is why the scheduler finds no node; nil: it has found one, or has not looked.
-func (o *observed) unscheduled() *fault {
+func (o *state) unscheduled() *fault {
 	c := podCondition(o.pod.Pod, corev1.PodScheduled)
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
@@ -185,7 +185,7 @@ func (o *observed) unscheduled() *fault {
 }
 
 // paused: the agent says so, or has said so before it was lost.
-func (o *observed) paused() bool {
+func (o *state) paused() bool {
 	if s := o.pod.report.VM.GetStatus().GetState(); o.pod.report.Current && o.pod.report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
@@ -203,7 +203,7 @@ func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodConditio
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
 // to be wrong.
-func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
+func (o *state) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 	switch {
 	case isFinal(phase):
 		if entered(&o.instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
@@ -234,7 +234,7 @@ func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 }
 
 // untaken: the agent is heard and has not taken up the VM in good time.
-func (o *observed) untaken() *fault {
+func (o *state) untaken() *fault {
 	if claim := o.imageClaim(); claim != "" && !attached(o.attachment(claim), o.pod.Spec.NodeName) {
 		return o.attachFault(claim)
 	}
@@ -247,7 +247,7 @@ func (o *observed) untaken() *fault {
 }
 
 // guestConditions are what the agent says. While it is not heard, they stay as they are.
-func (o *observed) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Condition {
+func (o *state) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	if isFinal(phase) || o.pod == nil {
 		return nil
 	}
@@ -286,7 +286,7 @@ func limits(vm *nodev1.VirtualMachine) string {
 
 // agentConditions are those of the agent in the guest. One that has not answered yet may be
 // supported.
-func (o *observed) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition {
+func (o *state) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition {
 	if !g.GetAgentConnected() {
 		return nil
 	}
@@ -299,7 +299,7 @@ func (o *observed) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition
 
 // credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
 // brings in; none: nobody has said.
-func (o *observed) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+func (o *state) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
 	switch {
 	case c == nil:
 		return nil
@@ -312,7 +312,7 @@ func (o *observed) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 
 // kept are the conditions of the guest's as they were last known.
-func (o *observed) kept() []kubevirtv1.Condition {
+func (o *state) kept() []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
 		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {

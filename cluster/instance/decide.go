@@ -75,8 +75,8 @@ type step struct {
 // What keeps a VM from running twice: a pod is made only for an instance whose status knows
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
-func decide(o *observed) step {
-	rules := []func(*observed) step{cancelSave, endOthers}
+func decide(o *state) step {
+	rules := []func(*state) step{cancelSave, endOthers}
 	if o.instance != nil {
 		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, detachVolume, attachVolume,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
@@ -90,7 +90,7 @@ func decide(o *observed) step {
 }
 
 // endOthers ends the pods of earlier instances, which nobody else looks after.
-func endOthers(o *observed) step {
+func endOthers(o *state) step {
 	for _, p := range o.others {
 		switch {
 		case p.gone:
@@ -107,14 +107,14 @@ func endOthers(o *observed) step {
 	return step{}
 }
 
-func protectInstance(o *observed) step {
+func protectInstance(o *state) step {
 	if o.deleting() || o.final() || slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
 	return step{do: protect}
 }
 
-func createPod(o *observed) step {
+func createPod(o *state) step {
 	_, _, had := active(&o.instance.Status)
 	if o.pod != nil || had || o.deleting() || !o.neverHadPod() || o.waits() != nil {
 		return step{}
@@ -122,7 +122,7 @@ func createPod(o *observed) step {
 	return step{do: create}
 }
 
-func confirmEnd(o *observed) step {
+func confirmEnd(o *state) step {
 	if o.pod == nil || o.final() && !o.pod.held() || !o.pod.askable() && !o.pod.overUnheard(o.now) {
 		return step{}
 	}
@@ -147,7 +147,7 @@ func (p *pod) overUnheard(now time.Time) bool {
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
 // bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
 // one whose node is lost.
-func endPod(o *observed) step {
+func endPod(o *state) step {
 	p := o.pod
 	switch {
 	case p == nil || p.gone:
@@ -165,7 +165,7 @@ func (p *pod) stranded() bool {
 	return p.bound() && p.lost() && !forced
 }
 
-func writeStatus(o *observed) step {
+func writeStatus(o *state) step {
 	s := o.status()
 	if apiequality.Semantic.DeepEqual(*s, o.instance.Status) {
 		return step{}
@@ -178,7 +178,7 @@ func writeStatus(o *observed) step {
 // something has changed, and takes the earliest end that it has been asked for. A shim that waits for
 // a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
 // of is ended by nobody else.
-func hurryGuest(o *observed) step {
+func hurryGuest(o *state) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
 	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.report.Current || !started(p.report.VM) {
 		return step{}
@@ -194,7 +194,7 @@ func hurryGuest(o *observed) step {
 }
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
-func (o *observed) awaitsInVain() bool {
+func (o *state) awaitsInVain() bool {
 	state := o.pod.report.VM.GetStatus().GetState()
 	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
@@ -203,14 +203,14 @@ func (o *observed) awaitsInVain() bool {
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // releasePod lets the pod go once the instance is known to have ended: it never gets another.
-func releasePod(o *observed) step {
+func releasePod(o *state) step {
 	if o.pod == nil || !o.pod.held() || !o.pod.ended() || !o.final() {
 		return step{}
 	}
 	return step{do: release, pod: o.pod}
 }
 
-func finalizeInstance(o *observed) step {
+func finalizeInstance(o *state) step {
 	if !o.deleting() || !o.final() || !slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
@@ -222,13 +222,13 @@ func finalizeInstance(o *observed) step {
 
 // sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
 // Hibernated once the instance is gone.
-func (o *observed) sleeps() bool {
+func (o *state) sleeps() bool {
 	reason := o.instance.Status.Reason
 	return reason == ReasonSaved || reason == ReasonSuspended
 }
 
 // labelInstance comes after Running is written, so that it delays nothing.
-func labelInstance(o *observed) step {
+func labelInstance(o *state) step {
 	name := o.instance.Status.NodeName
 	if o.deleting() || o.recorded() != kubevirtv1.PhaseRunning || name == "" || o.instance.Labels[contract.LabelNodeName] == name {
 		return step{}
@@ -237,7 +237,7 @@ func labelInstance(o *observed) step {
 }
 
 // relabelPod has Services follow the labels of an instance that runs.
-func relabelPod(o *observed) step {
+func relabelPod(o *state) step {
 	p := o.pod
 	if p == nil || p.gone || p.deleting() || p.ended() || p.relabelled || o.final() || !relabelled(p.Pod, o.instance) {
 		return step{}
@@ -246,7 +246,7 @@ func relabelPod(o *observed) step {
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.
-func (o *observed) nextLook() time.Duration {
+func (o *state) nextLook() time.Duration {
 	due := o.lossesDue()
 	if o.instance != nil && !o.final() {
 		due = append(due, o.changesDue()...)
@@ -261,7 +261,7 @@ func (o *observed) nextLook() time.Duration {
 }
 
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
-func (o *observed) lossesDue() (due []time.Time) {
+func (o *state) lossesDue() (due []time.Time) {
 	for _, p := range append(slices.Clone(o.others), o.pod) {
 		if p != nil && p.bound() && p.lostNode() && !p.report.Current {
 			due = append(due, o.now.Add(heardPatience-p.report.Silence))
@@ -273,7 +273,7 @@ func (o *observed) lossesDue() (due []time.Time) {
 // changesDue is when something of an instance that goes on may change by itself: a container that
 // does not come to run its guest, a pod whose events may say why it does not start, a node that is
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
-func (o *observed) changesDue() (due []time.Time) {
+func (o *state) changesDue() (due []time.Time) {
 	if o.pod == nil {
 		if f := o.waits(); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
 			due = append(due, o.now.Add(fillingAgain)) // DataVolumes are not followed

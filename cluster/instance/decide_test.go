@@ -19,7 +19,7 @@ import (
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // scene is what is observed, as a table's row changes it.
-type scene struct{ *observed }
+type scene struct{ *state }
 
 // newScene is an instance that nothing has been done for.
 func newScene() scene {
@@ -27,7 +27,7 @@ func newScene() scene {
 		Namespace: namespace, Name: vmName, UID: "uid-0001", Generation: 1, Finalizers: []string{contract.FinalizerInstance},
 		CreationTimestamp: metav1.NewTime(testTime.Add(-time.Minute)),
 	}}
-	return scene{&observed{now: testTime, instance: vmi, claims: make(map[string]*corev1.PersistentVolumeClaim)}}
+	return scene{&state{now: testTime, instance: vmi, claims: make(map[string]*corev1.PersistentVolumeClaim)}}
 }
 
 // recordedAs has the status be as it would have been written in this state, with a phase.
@@ -105,7 +105,7 @@ func finishedAgo(d time.Duration) func(*pod) {
 	return func(p *pod) { computeEnd(p.Pod).FinishedAt = metav1.NewTime(testTime.Add(-d)) }
 }
 
-func state(c corev1.ContainerState) func(*pod) {
+func inState(c corev1.ContainerState) func(*pod) {
 	return func(p *pod) {
 		bound(p)
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, ContainerID: testContainer, State: c}}
@@ -113,17 +113,17 @@ func state(c corev1.ContainerState) func(*pod) {
 }
 
 func runsSince(ago time.Duration) func(*pod) {
-	return state(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(testTime.Add(-ago))}})
+	return inState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(testTime.Add(-ago))}})
 }
 
 func exited(code int32, message string) func(*pod) {
-	return state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+	return inState(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: code, Message: message, ContainerID: testContainer, FinishedAt: metav1.NewTime(testTime)}})
 }
 
 // lostSight has the kubelet say what it says of a container of which its runtime knows nothing.
 func lostSight(p *pod) {
-	state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+	inState(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated"}})(p)
 	p.Status.Phase = corev1.PodFailed
 }
@@ -267,7 +267,7 @@ func TestDecide(t *testing.T) {
 		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
 		{"not bound, claim filled", on(scheduling).change(onClaim).refilling(contract.ImportSucceeded).written(), ""},
 		{"bound, claim being filled again", on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress).written(), ""},
-		{"refused", scene{&observed{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
+		{"refused", scene{&state{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
 		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
 		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},
 		{"new, an earlier pod has ended", newScene().withOther(exited(0, ""), ending), "release"},
@@ -276,9 +276,9 @@ func TestDecide(t *testing.T) {
 		{"new, an earlier pod's container is lost sight of", newScene().withOther(lostSight, ending, heard(running)), "write Pending"},
 		{"new, an earlier pod's node is lost, its agent may come yet", newScene().withOther(runsSince(time.Minute), ending, noNode, unheardFor(time.Second)), "write Pending"},
 		{"new, an earlier pod's node is lost", newScene().withOther(runsSince(time.Minute), ending, noNode), "destroy"},
-		{"gone, a pod is left", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
-		{"gone, its pod ends", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
-		{"gone, its pod has ended", scene{&observed{now: testTime}}.withOther(exited(1, ""), ending), "release"},
+		{"gone, a pod is left", scene{&state{now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
+		{"gone, its pod ends", scene{&state{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
+		{"gone, its pod has ended", scene{&state{now: testTime}}.withOther(exited(1, ""), ending), "release"},
 		{"new, deleted", newScene().deleted(), "write Failed"},
 		{"new, deleted, written", newScene().deleted().written(), "finalize"},
 
@@ -360,7 +360,7 @@ func TestDecide(t *testing.T) {
 		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
 		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
 	} {
-		s := decide(test.in.observed)
+		s := decide(test.in.state)
 		got := string(s.do)
 		if s.do == write {
 			got += " " + string(s.status.Phase)
@@ -377,10 +377,10 @@ func TestDestroyedOnce(t *testing.T) {
 	none := int64(0)
 	s := on(kubevirtv1.PhaseUnknown, runsSince(0), noNode, ending)
 	s.pod.DeletionGracePeriodSeconds = &none
-	if got := decide(s.observed); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
+	if got := decide(s.state); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
 		t.Errorf("first %v", got.do)
 	}
-	if got := decide(s.written().observed); got.do != release {
+	if got := decide(s.written().state); got.do != release {
 		t.Errorf("then %v", got.do)
 	}
 }
@@ -516,7 +516,7 @@ func TestWakes(t *testing.T) {
 		{"no claim", newScene().change(onClaim).written(), 0},
 		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
 		{"node deleted, its agent may come yet", on(kubevirtv1.PhaseRunning, runsSince(0), noNode, unheardFor(20*time.Second)).written(), 40 * time.Second},
-		{"gone, node deleted, its agent may come yet", scene{&observed{now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
+		{"gone, node deleted, its agent may come yet", scene{&state{now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
 		{"ended, and the agent has it run", on(kubevirtv1.PhaseRunning, exited(0, ""), heard(running)).written(), disputePatience},
 		{"pod vanished", on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running)).written(), confirmAgain},
 		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},

@@ -56,7 +56,7 @@ func stopped(vm *nodev1.VirtualMachine) bool {
 }
 
 // guestStatus fills in what the agent says of a VM that runs.
-func (o *observed) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
+func (o *state) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
 	effective := vm.GetStatus().GetEffectiveSpec()
 	if effective == nil {
 		return
@@ -86,7 +86,7 @@ func frozen(said string) string {
 // count is a number of the agent's in a field that the API server bounds.
 func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
-func (o *observed) memory(spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
+func (o *state) memory(spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
 	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.instance.Spec.Domain)}
 	if size, err := resource.ParseQuantity(clip(spec.GetMemory().GetSize(), maxGuestText)); err == nil {
 		m.GuestAtBoot, m.GuestCurrent = &size, &size
@@ -134,7 +134,7 @@ func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
 
 // interfaces are the guest's, the one on the pod's default network before all others. Its first
 // address is the pod's: there the guest is reached, whatever address it has itself.
-func (o *observed) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
+func (o *state) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
 	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.pod.Annotations[multus.AnnotationStatus])
 	hidden := internal(vm.GetStatus().GetEffectiveSpec())
 	var first, all []kubevirtv1.InterfaceStatus
@@ -179,7 +179,7 @@ func (o *observed) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceS
 
 // inPod fills in what an interface is in the pod: the default one has the pod's addresses, at
 // which nobody answers while its link is down; the others have those that Multus says.
-func (o *observed) inPod(s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
+func (o *state) inPod(s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
 	at := slices.IndexFunc(o.instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
 	if at < 0 {
 		return false

@@ -69,7 +69,7 @@ func ours(directory, vm string) bool {
 
 // stopStrategy is how the guest is to be ended; empty: it is to go on, or is being ended
 // otherwise.
-func (o *observed) stopStrategy() string {
+func (o *state) stopStrategy() string {
 	if o.instance == nil || o.deleting() || o.final() {
 		return ""
 	}
@@ -78,14 +78,14 @@ func (o *observed) stopStrategy() string {
 
 // watched are the claims of the guest's disks that do not show whether anybody writes to them once it
 // is saved.
-func (o *observed) watched() []string {
+func (o *state) watched() []string {
 	recorded, block := convert.RecordedBlock(o.instance), convert.Input{Claims: o.claims}.IsBlock
 	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.instance)))
 	return slices.DeleteFunc(slices.Compact(claims), func(c string) bool { return !recorded(c) && !block(c) })
 }
 
 // calls: the call is one that is wanted now.
-func (o *observed) calls() bool {
+func (o *state) calls() bool {
 	if o.call == nil || o.pod == nil || o.call.UID != o.pod.UID {
 		return false
 	}
@@ -100,7 +100,7 @@ func (o *observed) calls() bool {
 }
 
 // cancelSave ends a call that nobody wants any more, also of an instance that is gone.
-func cancelSave(o *observed) step {
+func cancelSave(o *state) step {
 	c := o.call
 	if c == nil || c.Active() && c.Cancelled || o.calls() {
 		return step{}
@@ -113,7 +113,7 @@ func cancelSave(o *observed) step {
 
 // startSave comes after the status that says where the guest is saved to: however it ends, that is
 // known then.
-func startSave(o *observed) step {
+func startSave(o *state) step {
 	if !o.startable(o.recorded()) {
 		return step{}
 	}
@@ -136,7 +136,7 @@ func startSave(o *observed) step {
 }
 
 // startable: a call may begin now, of an instance in that phase.
-func (o *observed) startable(phase kubevirtv1.Phase) bool {
+func (o *state) startable(phase kubevirtv1.Phase) bool {
 	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !o.goesOn() {
 		return false
 	}
@@ -151,7 +151,7 @@ func (o *observed) startable(phase kubevirtv1.Phase) bool {
 
 // goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
-func (o *observed) goesOn() bool {
+func (o *state) goesOn() bool {
 	if o.pod == nil || !o.pod.report.Current {
 		return false
 	}
@@ -167,7 +167,7 @@ func sureBy(c *saves.Call) time.Time { return c.At.Add(firstTry).Truncate(time.S
 
 // unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
 // have been saved.
-func (o *observed) unresolved() bool {
+func (o *state) unresolved() bool {
 	if o.call != nil && (o.call.Active() || o.call.Unsure && o.now.Before(sureBy(o.call))) {
 		return true
 	}
@@ -175,7 +175,7 @@ func (o *observed) unresolved() bool {
 }
 
 // isTarget: the guest's memory may have been written to the volume, by its status.
-func (o *observed) isTarget(s kubevirtv1.VolumeStatus) bool {
+func (o *state) isTarget(s kubevirtv1.VolumeStatus) bool {
 	h, from := s.HibernationInfo, convert.RestoreFrom(o.instance)
 	return h != nil && h.TargetFileName != "" && (from == nil || h.ClaimName != from.ClaimName || h.TargetFileName != from.Directory)
 }
@@ -200,7 +200,7 @@ func cannotSuspend(c *saves.Call) bool {
 // hibernating is the condition HibernationInProgress of an instance that comes to a phase; nil:
 // none. It is False only where the guest is known to go on, or has ended: a claim may be deleted
 // then that it was to be saved to.
-func (o *observed) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func (o *state) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
 	asked := o.instance.Spec.StopStrategy
 	say := func(status metav1.ConditionStatus, f fault) *kubevirtv1.Condition {
 		c := condition(kubevirtv1.ConditionHibernationInProgress, status, f.reason, f.message)
@@ -231,7 +231,7 @@ func (o *observed) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Co
 }
 
 // saving is how far the save of a guest is that runs, and whether that is a failure.
-func (o *observed) saving() (f fault, failed bool) {
+func (o *state) saving() (f fault, failed bool) {
 	node := o.pod.Spec.NodeName
 	ended := o.call != nil && !o.call.Active() && o.calls() && !o.startable(kubevirtv1.PhaseRunning)
 	switch {
@@ -254,7 +254,7 @@ func (o *observed) saving() (f fault, failed bool) {
 }
 
 // underWay says how far a call is; nil: it is about to be made.
-func (o *observed) underWay(c *saves.Call) fault {
+func (o *state) underWay(c *saves.Call) fault {
 	node := o.pod.Spec.NodeName
 	switch {
 	case c != nil && c.State == saves.Queued && c.Barred:
@@ -275,7 +275,7 @@ func (o *observed) underWay(c *saves.Call) fault {
 }
 
 // failure is why a call failed, and what follows.
-func (o *observed) failure(c *saves.Call) fault {
+func (o *state) failure(c *saves.Call) fault {
 	node, words := o.pod.Spec.NodeName, o.inWords(status.Convert(c.Err).Message())
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
@@ -298,7 +298,7 @@ func (o *observed) failure(c *saves.Call) fault {
 // targets puts into the status of the volume where the guest's memory goes. What was recorded stays
 // until another try begins, or nobody wants one and the guest is known to go on: it may have been
 // saved there though the call for it failed.
-func (o *observed) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func (o *state) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	v := convert.HibernationVolume(o.instance)
 	for i := range s.VolumeStatus {
 		w := &s.VolumeStatus[i]
@@ -321,7 +321,7 @@ func (o *observed) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // began is when the first try of a save that was Queued began; nil: none has, or it never waited. It
 // stays for as long as the save is wanted.
-func (o *observed) began(recorded *kubevirtv1.HibernationInfo) *metav1.Time {
+func (o *state) began(recorded *kubevirtv1.HibernationInfo) *metav1.Time {
 	switch {
 	case recorded != nil && recorded.StartTimestamp != nil:
 		return recorded.StartTimestamp
@@ -332,7 +332,7 @@ func (o *observed) began(recorded *kubevirtv1.HibernationInfo) *metav1.Time {
 }
 
 // queued: the status says that the save waits for its turn.
-func (o *observed) queued() bool {
+func (o *state) queued() bool {
 	c := find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	return c != nil && c.Reason == reasonQueued
 }

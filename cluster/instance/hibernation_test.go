@@ -225,7 +225,7 @@ func TestDecideSaves(t *testing.T) {
 		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), cancel},
 		{"ended, its call not forgotten", saving(true, exited(0, "")).written().called(doneAgo(0)), cancel},
 		{"ended, its call cut off just now", saving(true, exited(0, "")).written().called(failedAgo(0, 1, errLost), unsure), cancel},
-		{"gone, its call not forgotten", scene{&observed{now: testTime, call: new(saves.Call)}}, cancel},
+		{"gone, its call not forgotten", scene{&state{now: testTime, call: new(saves.Call)}}, cancel},
 
 		{"not mounted", saving(false, runs(running)), attach},
 		{"not mounted, its pod is deleted", saving(false, runs(running), ending), nothing},
@@ -258,7 +258,7 @@ func TestDecideSaves(t *testing.T) {
 		if in.instance != nil && in.instance.DeletionTimestamp == nil {
 			in = in.written()
 		}
-		s := decide(in.observed)
+		s := decide(in.state)
 		if s.do == label || s.do == relabel { // they come last
 			s = step{}
 		}
@@ -284,7 +284,7 @@ func TestRequests(t *testing.T) {
 		{"on a block disk as its status has it", forgotten(onBlock(saving(false, runs(running)).attachedBy(serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
 		{"suspends on a block disk", toSuspend(onBlock(saving(false, runs(running)))), saves.Request{}},
 	} {
-		s := decide(c.in.written().observed)
+		s := decide(c.in.written().state)
 		c.want.Pod, c.want.UID, c.want.Node = c.in.pod.Name, c.in.pod.UID, "node-a"
 		if c.want.Directory != "" {
 			c.want.Instance = c.in.instance.UID

@@ -35,8 +35,8 @@ const (
 // The cache may be behind. What it has is only ever older than what is there, and steps that
 // follow from it fail or do nothing then; but that something is not in it says nothing, and
 // the API server is asked.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observed, error) {
-	o := &observed{now: r.Now().UTC().Truncate(time.Second)}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*state, error) {
+	o := &state{now: r.Now().UTC().Truncate(time.Second)}
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{IndexInstance: key.Name}); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 
 // trouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
-func (r *Reconciler) trouble(ctx context.Context, o *observed) *fault {
+func (r *Reconciler) trouble(ctx context.Context, o *state) *fault {
 	f, err := r.eventsOf(ctx, o.pod.Pod)
 	if err == nil {
 		return f
@@ -113,7 +113,7 @@ func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*fault, error
 
 // observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of
 // one that was saved what its pod and node were like.
-func (r *Reconciler) observeSave(ctx context.Context, o *observed) error {
+func (r *Reconciler) observeSave(ctx context.Context, o *state) error {
 	if o.instance == nil || o.pod == nil {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pod
 
 // findPod looks for a pod that the instance's status knows, or that may be about to be made,
 // and that the cache does not have.
-func (r *Reconciler) findPod(ctx context.Context, o *observed) error {
+func (r *Reconciler) findPod(ctx context.Context, o *state) error {
 	if o.pod != nil || o.final() && !o.deleting() || o.neverHadPod() && !o.deleting() {
 		return nil
 	}
@@ -214,7 +214,7 @@ func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
 
 // observeClaims reads the claims that the instance names, and before it has a pod whether they are
 // filled.
-func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
+func (r *Reconciler) observeClaims(ctx context.Context, o *state) error {
 	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*fault)
 	for _, name := range claimNames(o.instance) {
 		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
@@ -236,7 +236,7 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
 }
 
 // look fills in what is known of the node that a pod is bound to, or may have been.
-func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) {
+func (r *Reconciler) look(ctx context.Context, o *state, p *pod) (err error) {
 	name, machine := p.Spec.NodeName, o.machine(p)
 	switch {
 	case p.stray():
@@ -275,7 +275,7 @@ func (r *Reconciler) look(ctx context.Context, o *observed, p *pod) (err error) 
 }
 
 // machine is the one that a pod's VM was started on; nil: that is not known, or matters no more.
-func (o *observed) machine(p *pod) *kubevirtv1.NodeMachine {
+func (o *state) machine(p *pod) *kubevirtv1.NodeMachine {
 	if p != o.pod || o.final() {
 		return nil
 	}

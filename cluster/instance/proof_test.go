@@ -45,7 +45,7 @@ var objects = []circumstance{
 var statuses = []circumstance{
 	{"nothing", func(*pod) {}},
 	{"rejected", failed},
-	{"waiting", state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
+	{"waiting", inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
 	{"running", runsSince(time.Minute)},
 	{"lost sight of", lostSight},
 	{"lost sight of, never identified", func(p *pod) { lostSight(p); unidentified(p) }},
@@ -153,9 +153,9 @@ func (c combination) mayRun() bool {
 }
 
 // observed is what a controller sees.
-func (c combination) observed() *observed {
+func (c combination) observed() *state {
 	if c.record == "" {
-		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).observed
+		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).state
 	}
 	s := on(c.record, func(p *pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
 	if c.unbound() || c.stray() {
@@ -171,12 +171,12 @@ func (c combination) observed() *observed {
 	if c.deleted {
 		s = s.deleted()
 	}
-	return s.observed
+	return s.state
 }
 
 // follow has one step's effect seen, and reports whether another VM may be started by it, or the
 // pod be lost from sight.
-func (c combination) follow(o *observed, s step) (over bool) {
+func (c combination) follow(o *state, s step) (over bool) {
 	switch s.do {
 	case create, release, finalize:
 		return true
@@ -245,7 +245,7 @@ func TestProof(t *testing.T) {
 }
 
 // walk takes steps until the VM may be started again, or nothing is left to do.
-func (c combination) walk(o *observed) step {
+func (c combination) walk(o *state) step {
 	for range maxSteps {
 		s := decide(o)
 		if s.do == nothing || c.follow(o, s) {
@@ -256,7 +256,7 @@ func (c combination) walk(o *observed) step {
 }
 
 // untold is what is missing where a wait is to be said; empty: it is said.
-func untold(o *observed) string {
+func untold(o *state) string {
 	if o.instance.Status.Phase == kubevirtv1.PhasePending && find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
 		return "" // another's pod is waited for
 	}

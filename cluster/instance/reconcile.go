@@ -143,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // round is one call of Reconcile.
 type round struct {
 	*Reconciler
-	o   *observed
+	o   *state
 	key types.NamespacedName
 	// failures are what is tried again later though the round went on; again is when, if
 	// sooner than that.

@@ -343,7 +343,7 @@ func TestRemovesThatVeryPod(t *testing.T) {
 			return apierrors.NewConflict(corev1.Resource("pods"), o.GetName(), errors.New("another UID"))
 		},
 	})
-	round := &round{Reconciler: r, o: new(observed)}
+	round := &round{Reconciler: r, o: new(state)}
 	if err := round.remove(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (z sizing) String() string {
 
 // sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
 // ran counts: one that goes on from an image may have grown before.
-func (o *observed) sizings() (all []sizing) {
+func (o *state) sizings() (all []sizing) {
 	effective := o.effective()
 	if effective == nil || o.instance.Annotations[contract.AnnotationLiveSize] == "" {
 		return nil
@@ -69,7 +69,7 @@ func (o *observed) sizings() (all []sizing) {
 
 // resizeGuest has a guest that runs be given the size that its instance wants. What was refused is not
 // asked for again.
-func resizeGuest(o *observed) step {
+func resizeGuest(o *state) step {
 	p := o.pod
 	if p == nil || p.gone || p.deleting() || p.ended() || p.resized || o.recorded() != kubevirtv1.PhaseRunning || o.stopStrategy() != "" ||
 		p.report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
@@ -84,13 +84,13 @@ func resizeGuest(o *observed) step {
 }
 
 // wasRefused: the status says that the guest can't be given that size.
-func (o *observed) wasRefused(z sizing) bool {
+func (o *state) wasRefused(z sizing) bool {
 	c := find(o.instance.Status.Conditions, z.condition)
 	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, sentence(z.String()+": "))
 }
 
 // resizing are the conditions of what a guest is being given, or was refused.
-func (o *observed) resizing(phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
+func (o *state) resizing(phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
 	if phase != kubevirtv1.PhaseRunning {
 		return nil
 	}

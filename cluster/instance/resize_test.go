@@ -91,7 +91,7 @@ func TestResizeGuest(t *testing.T) {
 		if got := strings.Join(conditions, " "); got != c.conditions {
 			t.Errorf("%s: conditions %q, want %q", name, got, c.conditions)
 		}
-		got := resizeGuest(c.s.observed)
+		got := resizeGuest(c.s.state)
 		text := ""
 		if got.do == resize {
 			text = got.sizing.String()
@@ -158,7 +158,7 @@ func TestResizePod(t *testing.T) {
 		r := &Reconciler{Client: api, Pod: func(*kubevirtv1.VirtualMachineInstance, map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 			return of(c.is), nil
 		}}
-		err := (&round{Reconciler: r, o: s.observed}).resizePod(t.Context(), s.pod)
+		err := (&round{Reconciler: r, o: s.state}).resizePod(t.Context(), s.pod)
 		if got != c.want || status.Code(err) != c.code {
 			t.Errorf("%s: resources %s and error %v, want %s and %v", name, got, err, c.want, c.code)
 		}

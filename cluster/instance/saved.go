@@ -42,7 +42,7 @@ func savedWords(message string) (w written, is bool) {
 
 // saved is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
-func (o *observed) saved() (w written, is bool) {
+func (o *state) saved() (w written, is bool) {
 	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode == 0 {
 		if w, is := savedWords(t.Message); is {
 			return w, true
@@ -59,7 +59,7 @@ func (o *observed) saved() (w written, is bool) {
 // target finds where on which claim an image is that somebody here asked for: the status says
 // which claims guests were to be saved to. A controller that has lost its lead may have named a
 // directory after that in the status, so that any of this VM's names will do.
-func (o *observed) target(w written) (claim, directory string, is bool) {
+func (o *state) target(w written) (claim, directory string, is bool) {
 	directory = path.Base(w.folder)
 	mounted := path.Join(contract.HibernationFolder, directory)
 	if w.folder != mounted && w.folder != directory || !ours(directory, o.instance.Name) {
@@ -85,7 +85,7 @@ func (o *observed) target(w written) (claim, directory string, is bool) {
 }
 
 // savedAs is savedImage of an instance that ends for that reason.
-func (o *observed) savedAs(why fault) *kubevirtv1.SavedImage {
+func (o *state) savedAs(why fault) *kubevirtv1.SavedImage {
 	if why.reason != ReasonSaved || o.pod == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (o *observed) savedAs(why fault) *kubevirtv1.SavedImage {
 
 // savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
 // anybody here.
-func (o *observed) savedImage() *kubevirtv1.SavedImage {
+func (o *state) savedImage() *kubevirtv1.SavedImage {
 	w, is := o.saved()
 	if !is {
 		return nil
@@ -122,7 +122,7 @@ func (o *observed) savedImage() *kubevirtv1.SavedImage {
 }
 
 // hypervisor is what the VM ran under: by the agent's report, else by what its pod asked for.
-func (o *observed) hypervisor() string {
+func (o *state) hypervisor() string {
 	for _, name := range []string{o.pod.report.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
 		if name, known := hypervisors.Registry(sysfs.Roots{}).Canonical(name); known {
 			return name
@@ -169,7 +169,7 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 }
 
 // savedEnd is the phase of an instance whose guest was saved; not known: it was not.
-func (o *observed) savedEnd() (kubevirtv1.Phase, fault, bool) {
+func (o *state) savedEnd() (kubevirtv1.Phase, fault, bool) {
 	w, is := o.saved()
 	if !is {
 		return "", fault{}, false
@@ -192,7 +192,7 @@ const (
 )
 
 // restoreReason is why a guest did not go on from its image, in a word.
-func (o *observed) restoreReason(why fault) string {
+func (o *state) restoreReason(why fault) string {
 	words := []string{why.message}
 	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode != 0 {
 		words = append(words, t.Message)
@@ -208,7 +208,7 @@ func (o *observed) restoreReason(why fault) string {
 
 // resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
 // its guest boots, or runs.
-func (o *observed) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func (o *state) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
 	image := convert.RestoreFrom(o.instance)
 	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.ran(phase) {
 		return nil
@@ -228,13 +228,13 @@ func (o *observed) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condi
 }
 
 // ran: the guest has been seen to run, or has ended in a way that says so.
-func (o *observed) ran(phase kubevirtv1.Phase) bool {
+func (o *state) ran(phase kubevirtv1.Phase) bool {
 	return phase == kubevirtv1.PhaseRunning || entered(&o.instance.Status, kubevirtv1.PhaseRunning) || isFinal(phase) && o.ranUnseen()
 }
 
 // ranUnseen: how the VM ended, by its agent's or its shim's word, says that its guest ran, though nobody saw that. That a
 // container ended well does not: one that was ended before its guest ran does, too.
-func (o *observed) ranUnseen() bool {
+func (o *state) ranUnseen() bool {
 	if o.pod == nil {
 		return false
 	}
@@ -254,7 +254,7 @@ func (o *observed) ranUnseen() bool {
 
 // asSaved says that a guest which goes on from an image waits for a node like the one that it was
 // saved on; empty: it boots.
-func (o *observed) asSaved() string {
+func (o *state) asSaved() string {
 	image := convert.RestoreFrom(o.instance)
 	if image == nil {
 		return ""

@@ -42,7 +42,7 @@ func TestNodeShutsDown(t *testing.T) {
 		true:  saving(true, runs(running), shutsDown).change(hibernate).written(),
 		false: saving(true, runs(running)).change(hibernate).written(),
 	} {
-		if got := decide(s.observed); got.do != save || got.request.Urgent != urgent {
+		if got := decide(s.state); got.do != save || got.request.Urgent != urgent {
 			t.Errorf("step %q, urgent %v; want a save, urgent %v", got.do, got.request.Urgent, urgent)
 		}
 	}
@@ -68,7 +68,7 @@ func TestAwaitsInVain(t *testing.T) {
 		"asked just now":   {waits(runs(running), func(p *pod) { p.hurried = true }), nothing},
 		"its shim doesn't": {saving(true, runs(running), ending).change(stopBy("")).written(), nothing},
 	} {
-		if got := hurryGuest(c.s.observed).do; got != c.want {
+		if got := hurryGuest(c.s.state).do; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 )
 
 // status of the instance as it follows from all that is observed.
-func (o *observed) status() *kubevirtv1.VirtualMachineInstanceStatus {
+func (o *state) status() *kubevirtv1.VirtualMachineInstanceStatus {
 	s := o.instance.Status.DeepCopy()
 	if o.final() {
 		return s
@@ -62,7 +62,7 @@ func (o *observed) status() *kubevirtv1.VirtualMachineInstanceStatus {
 }
 
 // asked fills in what follows from the instance alone.
-func (o *observed) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func (o *state) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	owner, generation := metav1.GetControllerOf(o.instance), o.instance.Annotations[contract.AnnotationVMGeneration]
 	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
 		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + clip(generation, maxGuestText)
@@ -79,7 +79,7 @@ func (o *observed) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // enter notes when the instance came to its phase for the first time. A guest that is seen
 // running at once was Scheduled when its container started.
-func (o *observed) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func (o *state) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	add := func(phase kubevirtv1.Phase, at time.Time) {
 		if !entered(s, phase) {
 			s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
@@ -102,7 +102,7 @@ func (o *observed) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // podStatus fills in what follows from the pod. Its node is left out until the container
 // runs, which saves a write.
-func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func (o *state) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	p := o.pod
 	if p.Status.QOSClass != "" {
 		class := p.Status.QOSClass
@@ -129,7 +129,7 @@ func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 }
 
 // pace keeps what the guest says of itself as it was where that was written just now.
-func (o *observed) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func (o *state) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	recorded := &o.instance.Status
 	connected := find(s.Conditions, kubevirtv1.ConditionAgentConnected)
 	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
@@ -144,7 +144,7 @@ func (o *observed) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
 }
 
 // phase is where the instance is in its life, and why where it is Unknown or has just ended.
-func (o *observed) phase() (kubevirtv1.Phase, fault) {
+func (o *state) phase() (kubevirtv1.Phase, fault) {
 	p := o.pod
 	switch {
 	case p == nil && o.deleting():
@@ -176,7 +176,7 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 
 // doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
 // passed yet.
-func (o *observed) doubt() *fault {
+func (o *state) doubt() *fault {
 	p := o.pod
 	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
 	if p.replaced && !p.lives() {
@@ -212,7 +212,7 @@ func (o *observed) doubt() *fault {
 }
 
 // otherMachine is that the VM's node is not the machine any more that the VM was started on.
-func (o *observed) otherMachine() *fault {
+func (o *state) otherMachine() *fault {
 	node := o.pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
 	if o.pod.lives() {
@@ -242,14 +242,14 @@ func unconfirmed(hosts []*host) string {
 }
 
 // loss is why the pod's node is lost.
-func (o *observed) loss() string {
+func (o *state) loss() string {
 	if !o.pod.node.exists {
 		return "node " + o.pod.Spec.NodeName + " was deleted"
 	}
 	return "node " + o.pod.Spec.NodeName + " is out of service, as its taint says"
 }
 
-func (o *observed) silent(since time.Time) *fault {
+func (o *state) silent(since time.Time) *fault {
 	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
 	if o.pod.node.ready == corev1.ConditionTrue {
@@ -259,7 +259,7 @@ func (o *observed) silent(since time.Time) *fault {
 }
 
 // end is how the VM ended, in words of the instance: nodes know its specification alone.
-func (o *observed) end() (kubevirtv1.Phase, fault) {
+func (o *state) end() (kubevirtv1.Phase, fault) {
 	phase, why := o.saidEnd()
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
 		why.reason = o.restoreReason(why)
@@ -269,7 +269,7 @@ func (o *observed) end() (kubevirtv1.Phase, fault) {
 }
 
 // inWords is what a node says, bounded and in words of the instance.
-func (o *observed) inWords(said string) string {
+func (o *state) inWords(said string) string {
 	return convert.InInstanceWords(clip(said, 4*maxMessage), &o.instance.Spec)
 }
 
@@ -278,7 +278,7 @@ var suspended = fault{ReasonSuspended, "the guest suspended itself to its own di
 
 // saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
-func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
+func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 	p := o.pod
 	if phase, f, is := o.savedEnd(); is {
 		return phase, f
@@ -325,7 +325,7 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 
 // agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
-func (o *observed) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
+func (o *state) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN:
 		return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}, true
@@ -348,7 +348,7 @@ func (o *observed) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault,
 	return "", fault{}, false
 }
 
-func (o *observed) hasACPI() bool {
+func (o *state) hasACPI() bool {
 	f := o.instance.Spec.Domain.Features
 	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
 }

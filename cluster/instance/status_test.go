@@ -91,7 +91,7 @@ func TestFrozen(t *testing.T) {
 	if got := s.status().FSFreezeStatus; got != "frozen" {
 		t.Errorf("%q", got)
 	}
-	s.observed.pod.report.VM.Status.Guest.FsFreezeStatus = "anything else"
+	s.state.pod.report.VM.Status.Guest.FsFreezeStatus = "anything else"
 	if got := s.status().FSFreezeStatus; got != "" {
 		t.Errorf("%q", got)
 	}
@@ -174,7 +174,7 @@ func TestVolumePhases(t *testing.T) {
 
 // TestStatusSettles: a status follows from itself: nothing is written twice.
 func TestStatusSettles(t *testing.T) {
-	if s := full().written(); decide(s.observed).do == write {
+	if s := full().written(); decide(s.state).do == write {
 		t.Error("the same is written again")
 	}
 }
@@ -182,7 +182,7 @@ func TestStatusSettles(t *testing.T) {
 // TestConditions: one at a time, in what state.
 func TestConditions(t *testing.T) {
 	waiting := func(reason, message string) func(*pod) {
-		return state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 	}
 	unschedulable := func(p *pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}}
@@ -320,10 +320,10 @@ func TestFirstInterface(t *testing.T) {
 // TestPullIsNoNews: a pull that fails again does not change the condition back.
 func TestPullIsNoNews(t *testing.T) {
 	of := func(reason string) func(*pod) {
-		return state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
+		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
 	}
 	s := newScene().withPod().written().withPod(of("ErrImagePull")).written().withPod(of("ImagePullBackOff")).written().withPod(of("ErrImagePull"))
-	if got := decide(s.observed); got.do != nothing {
+	if got := decide(s.state); got.do != nothing {
 		t.Errorf("step %s", got.do)
 	}
 }
@@ -332,7 +332,7 @@ func TestPullIsNoNews(t *testing.T) {
 func TestTransitions(t *testing.T) {
 	s := newScene().withPod().written()
 	was := find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
-	s.observed.now = testTime.Add(time.Hour)
+	s.state.now = testTime.Add(time.Hour)
 	s = s.withPod(runsSince(0), ending)
 	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Reason != reasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
@@ -347,17 +347,17 @@ func TestTransitions(t *testing.T) {
 func TestGuestIsPaced(t *testing.T) {
 	s := full().written()
 	s.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
-	s.observed.now = testTime.Add(time.Second)
+	s.state.now = testTime.Add(time.Second)
 	s.pod.report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
-	got := decide(s.observed)
+	got := decide(s.state)
 	if got.do == write {
 		t.Fatal("written a second after the last")
 	}
 	if due := guestInterval - time.Second; got.again != due {
 		t.Errorf("looked at after %v, want %v", got.again, due)
 	}
-	s.observed.now = testTime.Add(guestInterval)
-	if got := decide(s.observed); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
+	s.state.now = testTime.Add(guestInterval)
+	if got := decide(s.state); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
 		t.Errorf("step %s when it is due", got.do)
 	}
 }

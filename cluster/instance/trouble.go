@@ -27,7 +27,7 @@ var imageReasons = []string{reasonImagePull, reasonImageBackOff, "ErrImageNeverP
 
 // waitingFault is why a container does not start, as the kubelet says it; nil: it has not
 // said that there is a reason.
-func (o *observed) waitingFault() *fault {
+func (o *state) waitingFault() *fault {
 	for _, c := range slices.Concat(o.pod.Status.InitContainerStatuses, o.pod.Status.ContainerStatuses) {
 		w := c.State.Waiting
 		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
@@ -49,7 +49,7 @@ func (o *observed) waitingFault() *fault {
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
 // fails again, which is no news; and the kubelet that waits for the next try may have
 // forgotten why.
-func (o *observed) imageFault(f *fault, container string) *fault {
+func (o *state) imageFault(f *fault, container string) *fault {
 	image := imageOf(o.pod.Pod, container)
 	begin := "image " + clip(image, maxGuestText) + " can't be pulled: "
 	was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
@@ -92,7 +92,7 @@ func imageField(s *kubevirtv1.VirtualMachineInstanceSpec, image string) string {
 
 // quiet is since when a pod has had a node whose kubelet has neither run a container nor said
 // why not; zero: it does not wait for that.
-func (o *observed) quiet() time.Time {
+func (o *state) quiet() time.Time {
 	p := o.pod
 	if p == nil || p.gone || !p.bound() || p.deleting() || p.ended() || o.recorded() != kubevirtv1.PhaseScheduling {
 		return time.Time{}
@@ -107,13 +107,13 @@ func (o *observed) quiet() time.Time {
 }
 
 // suspicious: the pod has been quiet for long enough to read its events.
-func (o *observed) suspicious() bool {
+func (o *state) suspicious() bool {
 	since := o.quiet()
 	return !since.IsZero() && !o.now.Before(since.Add(quietPatience))
 }
 
 // nextReading is when the events of a quiet pod are read next: ever more rarely.
-func (o *observed) nextReading() time.Time {
+func (o *state) nextReading() time.Time {
 	since := o.quiet()
 	first := since.Add(quietPatience)
 	if since.IsZero() || o.now.Before(first) {

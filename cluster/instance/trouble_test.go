@@ -77,7 +77,7 @@ func TestNextReading(t *testing.T) {
 	}
 	at := func(after time.Duration, change ...func(*pod)) scene {
 		s := newScene().withPod(append([]func(*pod){quiet}, change...)...).recordedAs(kubevirtv1.PhaseScheduling)
-		s.observed.now = testTime.Add(after)
+		s.state.now = testTime.Add(after)
 		return s
 	}
 	for name, test := range map[string]struct {
@@ -90,7 +90,7 @@ func TestNextReading(t *testing.T) {
 		"second":        {at(25 * time.Second), true, 25 * time.Second},
 		"much later":    {at(time.Hour), true, time.Minute},
 		"no node":       {newScene().withPod().recordedAs(kubevirtv1.PhaseScheduling), false, 0},
-		"said why":      {at(time.Hour, state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
+		"said why":      {at(time.Hour, inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
 		"being deleted": {at(time.Hour, ending), false, 0},
 	} {
 		if got := test.in.suspicious(); got != test.suspicious {

@@ -125,7 +125,7 @@ func (u claimUser) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
 }
 
 // observeUsers reads which others use the claims of an instance that has no pod yet.
-func (r *Reconciler) observeUsers(ctx context.Context, o *observed) error {
+func (r *Reconciler) observeUsers(ctx context.Context, o *state) error {
 	if o.pod != nil || o.final() || o.deleting() {
 		return nil
 	}
@@ -313,7 +313,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 			u.instance = &instances[at] // it knows better than its pod what is only read
 		}
 		for i := range instances {
-			if other := (&observed{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && u.excludes(other.instance) {
+			if other := (&state{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && u.excludes(other.instance) {
 				requests = append(requests, request(o.GetNamespace(), other.instance.Name))
 			}
 		}

@@ -26,8 +26,8 @@ const leaseLimit = 40 * time.Second
 // time in it is by the node's clock, which may be behind.
 const leasePatience = 15 * time.Second
 
-// observed is all that the next step follows from.
-type observed struct {
+// state is what was observed of an instance: all that the next step follows from.
+type state struct {
 	now time.Time // in whole seconds, as statuses have it
 	// instance as the API server has it; nil: there is none.
 	instance *kubevirtv1.VirtualMachineInstance
@@ -58,7 +58,7 @@ type observed struct {
 }
 
 // effective is the specification by which the guest runs, as its agent says; nil: that is not known.
-func (o *observed) effective() *specv1.VirtualMachineSpec {
+func (o *state) effective() *specv1.VirtualMachineSpec {
 	if o.pod == nil || !o.pod.report.Current {
 		return nil
 	}
@@ -257,17 +257,17 @@ func (p *pod) silence(now time.Time) time.Time {
 }
 
 // recorded is the phase in the instance's status.
-func (o *observed) recorded() kubevirtv1.Phase { return o.instance.Status.Phase }
+func (o *state) recorded() kubevirtv1.Phase { return o.instance.Status.Phase }
 
-func (o *observed) final() bool    { return isFinal(o.recorded()) }
-func (o *observed) deleting() bool { return o.instance.DeletionTimestamp != nil }
+func (o *state) final() bool    { return isFinal(o.recorded()) }
+func (o *state) deleting() bool { return o.instance.DeletionTimestamp != nil }
 
 func isFinal(p kubevirtv1.Phase) bool {
 	return p == kubevirtv1.PhaseSucceeded || p == kubevirtv1.PhaseFailed
 }
 
 // neverHadPod: no pod was ever made, as far as the status says.
-func (o *observed) neverHadPod() bool {
+func (o *state) neverHadPod() bool {
 	return o.recorded() == "" || o.recorded() == kubevirtv1.PhasePending
 }
 
@@ -285,7 +285,7 @@ func active(s *kubevirtv1.VirtualMachineInstanceStatus) (uid types.UID, node str
 }
 
 // waits is why the pod can't be made yet; nil: it can.
-func (o *observed) waits() *fault {
+func (o *state) waits() *fault {
 	if o.fault != nil {
 		return o.fault
 	}
@@ -317,7 +317,7 @@ func (o *observed) waits() *fault {
 
 // refilled: a claim is being filled, and the pod's VM would take its disk for a complete one: it was
 // deleted and made again before the pod had a node.
-func (o *observed) refilled() bool {
+func (o *state) refilled() bool {
 	return slices.ContainsFunc(claimNames(o.instance), func(name string) bool {
 		claim := o.claims[name]
 		if claim == nil {
