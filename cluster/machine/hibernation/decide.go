@@ -5,24 +5,25 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/run"
 )
 
-// Decide says what becomes of the hibernation by what the instance has come to.
+// Decide says what becomes of a VM's hibernation, and whether a VM that sleeps starts.
 func Decide(v View) Decision {
 	d := Decision{Status: v.VM.Status.HibernationStatus.DeepCopy(), Resume: v.VM.Status.ResumeStatus.DeepCopy()}
-	if v.VM.DeletionTimestamp.IsZero() {
-		d.decide(v)
-		warn(v, &d)
+	if !v.VM.DeletionTimestamp.IsZero() {
+		return d
 	}
-	if v.VM.DeletionTimestamp.IsZero() && d.Asleep() && v.stage() == run.Absent {
+	follow(v, &d)
+	warn(v, &d)
+	if d.Asleep() && v.stage() == run.Absent {
 		resume(v, &d)
 	}
 	return d
 }
 
-func (d *Decision) decide(v View) {
-	own := v.Own
-	image := savedImage(own)
+// follow has the hibernation follow from what the instance has come to.
+func follow(v View, d *Decision) {
+	own, image := v.Own, savedImage(v.Own)
 	switch s := d.Status; {
-	case image != nil && !d.records(image):
+	case image != nil && !d.has(image):
 		complete(v, d, image)
 	case suspended(own) && !d.Asleep():
 		complete(v, d, nil)

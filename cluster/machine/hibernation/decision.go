@@ -24,6 +24,7 @@ type Decision struct {
 	Retry  time.Time
 }
 
+// record adds an event.
 func (d *Decision) record(e action.Event) { d.Events = append(d.Events, e) }
 
 // Asleep: the guest is saved, or has suspended itself.
@@ -31,7 +32,8 @@ func (d *Decision) Asleep() bool {
 	return d.Status != nil && d.Status.Phase == kubevirtv1.HibernationCompleted
 }
 
-func (d *Decision) records(image *kubevirtv1.SavedImage) bool {
+// has: the image is recorded.
+func (d *Decision) has(image *kubevirtv1.SavedImage) bool {
 	return d.Status != nil && d.Status.Image != nil && d.Status.Image.ID == image.ID
 }
 

@@ -53,8 +53,7 @@ func beginSave(v View, d *Decision) {
 // chooseClaim chooses the claim: that which the user names, else the one that the pod mounts, else one
 // for this hibernation alone. It is in the status before it is made.
 func chooseClaim(v View, d *Decision) {
-	own := v.Own
-	s, kept := d.Status, KeptClaims(v.VM)
+	own, s, kept := v.Own, d.Status, KeptClaims(v.VM)
 	s.ClaimName, s.ClaimCreated = NamedClaim(v.VM), false
 	if s.ClaimName != "" {
 		return
@@ -70,8 +69,7 @@ func chooseClaim(v View, d *Decision) {
 
 // save takes a hibernation further that has begun.
 func save(v View, d *Decision) {
-	own := v.Own
-	s := d.Status
+	own, s := v.Own, d.Status
 	unsaveable := own != nil && v.unsaveable(own) != ""
 	switch {
 	case own == nil || run.Ended(own):
@@ -90,7 +88,7 @@ func save(v View, d *Decision) {
 		ask(v, d)
 	default:
 		s.Evacuation = v.Strategy != kubevirtv1.RunStrategyHibernate
-		follow(v, d)
+		readProgress(v, d)
 	}
 }
 
@@ -123,8 +121,7 @@ func outdated(v View, d Decision) bool {
 // cancel has the guest go on. What was begun is forgotten, and a claim made for it deleted, once
 // the instance says that nothing is under way: until then the guest may have been saved after all.
 func cancel(v View, d *Decision) {
-	own := v.Own
-	s := d.Status
+	own, s := v.Own, d.Status
 	if own.Spec.StopStrategy != "" {
 		left := slices.Clone(own.Spec.UtilityVolumes)
 		if s.ClaimCreated {
@@ -216,10 +213,9 @@ func attempt(v View, d *Decision) {
 	}
 }
 
-// follow reads from the instance how far the save is.
-func follow(v View, d *Decision) {
-	own := v.Own
-	s := d.Status
+// readProgress reads from the instance how far the save is.
+func readProgress(v View, d *Decision) {
+	own, s := v.Own, d.Status
 	attached := false
 	for _, volume := range own.Status.VolumeStatus {
 		if s.ClaimName == "" || volume.PersistentVolumeClaimInfo == nil || volume.PersistentVolumeClaimInfo.ClaimName != s.ClaimName {

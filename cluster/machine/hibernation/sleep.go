@@ -42,14 +42,13 @@ func complete(v View, d *Decision, image *kubevirtv1.SavedImage) {
 // sleep is what becomes of a VM whose guest is saved, by the instance that it has: the one that was
 // saved, which goes; one that goes on from the image; or one that has booted.
 func sleep(v View, d *Decision) {
-	own := v.Own
-	s := d.Status
+	own, s := v.Own, d.Status
 	if v.Strategy == kubevirtv1.RunStrategyHibernate {
 		s.Evacuation = false
 	}
 	image := savedImage(own)
 	switch {
-	case own == nil, image != nil && d.records(image), s.Image == nil && suspended(own):
+	case own == nil, image != nil && d.has(image), s.Image == nil && suspended(own):
 	case s.Image == nil:
 		if run.Ran(own) {
 			d.Status, d.Resume = nil, nil
