@@ -167,7 +167,7 @@ func TestSaveFaults(t *testing.T) {
 		s.machine.onContinue(func() error { return broken })
 		err := prepare()
 		wantCode(t, err, shim.CodeInternal)
-		if !strings.Contains(err.Error(), "stands still") {
+		if !strings.Contains(err.Error(), "is paused") {
 			t.Errorf("error %v does not tell it", err)
 		}
 		s.machine.onContinue(nil)
