@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/capabilities/sources"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/profile"
 )
@@ -15,7 +15,7 @@ import (
 // TestThreads: a stack's profile names its VMM's vCPUs, and those of other VMMs under the same
 // hypervisor keep their names.
 func TestThreads(t *testing.T) {
-	n := &node.Node{Hypervisors: standard.Registry(sysfs.Roots{})}
+	n := &node.Node{Hypervisors: hypervisors.Hypervisors(sysfs.Roots{})}
 	for hypervisor, want := range map[string]map[string]bool{
 		"kvm":       {"CPU 3/KVM": true, "own-3": true, "CPU 3/TCG": false, "worker": false},
 		"emulation": {"CPU 3/TCG": true, "own-3": false},

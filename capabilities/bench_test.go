@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -21,12 +21,12 @@ func thisMachine(tb testing.TB) capabilities.Sources {
 	if err != nil {
 		tb.Skip("no qemu-system-x86_64")
 	}
-	dir, known := tb.TempDir(), standard.Registry(sysfs.Roots{})
+	dir, known := tb.TempDir(), hypervisors.Hypervisors(sysfs.Roots{})
 	return capabilities.Sources{
 		Hypervisors: known, CacheFile: filepath.Join(dir, "capabilities.json"), Log: slog.New(slog.DiscardHandler),
 		VMMs: []vmm.Program{probe.New(probe.Config{
 			Binary: binary, Hypervisors: known.All(), CacheFile: filepath.Join(dir, "qemu.json"),
-			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All()) },
+			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "", hypervisors.Hypervisors(sysfs.Roots{}).All()) },
 		})},
 	}
 }
@@ -87,6 +87,6 @@ func BenchmarkCollectWarm(b *testing.B) {
 
 func BenchmarkHostKey(b *testing.B) {
 	for b.Loop() {
-		capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All())
+		capabilities.HostKey(sysfs.Roots{}, "", hypervisors.Hypervisors(sysfs.Roots{}).All())
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -302,7 +302,7 @@ func FuzzHostKey(f *testing.F) {
 		m := &machine{t: t, root: t.TempDir()}
 		m.write("proc/cpuinfo", cpuinfo)
 		m.write("sys/module/kvm/parameters/nested", parameter)
-		known := standard.Registry(m.roots()).All()
+		known := hypervisors.Hypervisors(m.roots()).All()
 		if key := HostKey(m.roots(), "test", known); key != HostKey(m.roots(), "test", known) || len(key) != 64 {
 			t.Errorf("the key %q", key)
 		}

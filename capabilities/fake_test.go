@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/kvm"
+	kvm "github.com/vmlet/vmlet/hypervisor/kvm/probe"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -132,7 +132,7 @@ func (m *machine) roots() sysfs.Roots {
 func (m *machine) sources() Sources {
 	m.t.Helper()
 	emulation := &fakeHypervisor{name: "emulation", status: hypervisor.Status{Level: hypervisor.Works}}
-	known, err := hypervisor.New(m.kvm, emulation)
+	known, err := hypervisor.NewLocal(m.kvm, emulation)
 	m.must(err)
 	return Sources{
 		Roots: m.roots(), Hypervisors: known, VMMs: []vmm.Program{m.qemu}, ObsoleteCPUModels: []string{"pentium", "486", "pentium"},

@@ -68,7 +68,7 @@ func chooseDefault(ctx context.Context, s Sources, doc *capabilitiesv1.Capabilit
 	for i, h := range s.Hypervisors.All() {
 		all = append(all, answered{h, statusOf(doc.GetHypervisors()[i])})
 	}
-	known, err := hypervisor.New(all...)
+	known, err := hypervisor.NewLocal(all...)
 	if err != nil {
 		doc.DefaultHypervisorReason = err.Error() // their names are those of a Registry: they differ
 		return
@@ -94,7 +94,7 @@ func chooseDefault(ctx context.Context, s Sources, doc *capabilitiesv1.Capabilit
 // defaultVMM is the one that a VM gets which asks for nothing in particular, as the
 // agent chooses it; where none can be used the preferred one, and nil if there is
 // none at all.
-func defaultVMM(ctx context.Context, s Sources, vmms []*capabilitiesv1.VmmCapabilities, known *hypervisor.Registry, configured string) *capabilitiesv1.VmmCapabilities {
+func defaultVMM(ctx context.Context, s Sources, vmms []*capabilitiesv1.VmmCapabilities, known *hypervisor.Local, configured string) *capabilitiesv1.VmmCapabilities {
 	if len(vmms) == 0 {
 		return nil
 	}

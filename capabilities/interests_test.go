@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/kvm"
+	kvm "github.com/vmlet/vmlet/hypervisor/kvm/probe"
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/inotify"
 	"github.com/vmlet/vmlet/sysfs"

@@ -160,12 +160,12 @@ func (k *Keeper) Subscribe() (changes <-chan *capabilitiesv1.Capabilities, stop 
 
 // Hypervisors are those of the sources, whose Check answers from the document:
 // at once, unless something has changed.
-func (k *Keeper) Hypervisors() (*hypervisor.Registry, error) {
+func (k *Keeper) Hypervisors() (*hypervisor.Local, error) {
 	var all []hypervisor.Hypervisor
 	for _, h := range k.sources.Hypervisors.All() {
 		all = append(all, known{h, k})
 	}
-	return hypervisor.New(all...)
+	return hypervisor.NewLocal(all...)
 }
 
 // known is a hypervisor that the document tells of.

@@ -19,7 +19,7 @@ type Sources struct {
 	// Node is the node's name; empty: the host name.
 	Node string
 	// Hypervisors and VMMs, the preferred ones first.
-	Hypervisors *hypervisor.Registry
+	Hypervisors *hypervisor.Local
 	VMMs        []vmm.Program
 	// DefaultHypervisor is what a specification that says "auto" gets; empty
 	// or "auto": the first that works.

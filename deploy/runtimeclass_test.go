@@ -8,7 +8,6 @@ import (
 
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/overhead"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
@@ -27,7 +26,7 @@ cloudInit: {userData: "#cloud-config"}
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := hypervisors.Registry(sysfs.Roots{})
+	known := hypervisors.Registry()
 	kvm, _ := known.Get("kvm")
 	qemu, _ := vmms.Registry().Get("qemu")
 	target := spec.Target{ID: "overhead", Hypervisor: "kvm", VMM: "qemu", Arch: spec.ArchAMD64, Defaults: vmm.DefaultsOf(qemu, spec.ArchAMD64)}

@@ -7,7 +7,7 @@ import (
 )
 
 // Base is embedded by hypervisors for all that is the same under each. It has every optional part of the contract, and leaves open
-// only what a hypervisor must say for itself: Name, Accelerator, VirtType and Check.
+// only what a hypervisor must say for itself: its names, and on a node its device, what its answers depend on, and Check.
 type Base struct{}
 
 var _ interface {
@@ -17,12 +17,6 @@ var _ interface {
 	ResourceAdjuster
 	MemoryCoster
 } = Base{}
-
-// Device returns "": no device is needed.
-func (Base) Device() string { return "" }
-
-// DependsOn returns the zero Dependencies: the kernel and the processor, which count for all.
-func (Base) DependsOn() Dependencies { return Dependencies{} }
 
 // DeviceRequests are what every VM can use of a node whatever it runs on, all optional: taps for its networks, the kernel's half of
 // virtio-net and of virtio-vsock.

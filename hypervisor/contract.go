@@ -5,7 +5,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// What follows is what a hypervisor may offer beside Hypervisor itself. Each is asked for with As, and one that is not there means
+// What follows is what a hypervisor may offer beside Kind and Hypervisor. Each is asked for with As, and one that is not there means
 // the neutral behaviour, which is Base's. Implementations are safe for concurrent use and change nothing that they are given.
 
 // Aliased is a hypervisor that users know by other names, too.
@@ -74,17 +74,17 @@ type Wrapper interface {
 	Unwrap() Hypervisor
 }
 
-// As finds what h, or a hypervisor that it wraps, offers beside Hypervisor: As[Validator](h).
-func As[T any](h Hypervisor) (T, bool) {
-	for h != nil {
-		if t, ok := h.(T); ok {
+// As finds what k, or a hypervisor that it wraps, offers beside the contract: As[Validator](k).
+func As[T any](k Kind) (T, bool) {
+	for k != nil {
+		if t, ok := k.(T); ok {
 			return t, true
 		}
-		w, ok := h.(Wrapper)
+		w, ok := k.(Wrapper)
 		if !ok {
 			break
 		}
-		h = w.Unwrap()
+		k = w.Unwrap()
 	}
 	var none T
 	return none, false

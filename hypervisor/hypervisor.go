@@ -1,9 +1,11 @@
-// Package hypervisor is the contract behind which KVM, MSHV and plain emulation look alike: what each is called, which device
-// it needs, and whether it works on this machine. Whether one works is tried (a virtual machine is made and, with KVM, a tiny
-// guest is run), never taken from the presence of a device node.
+// Package hypervisor is the contract behind which KVM, MSHV and plain emulation look alike. Each has two halves, as VMMs have. A
+// Kind is what it is on every node: its names, the devices that pods request, defaults, limits. Whoever judges specifications
+// away from a node links only these (hypervisor/standard lists them). A Hypervisor is a Kind on one node: its device there, and
+// whether it works (hypervisor/standard/probe). That is tried (a virtual machine is made and, with KVM, a tiny guest is run),
+// never taken from the presence of a device node.
 //
-// There is no global list: New makes a Registry value and the caller passes it on. Check is expensive (tens of milliseconds) and
-// nothing is cached here; a caller that asks often keeps the answer and asks again when the machine changes.
+// There is no global list: New makes a Registry of kinds, NewLocal a node's, and the caller passes them on. Check takes tens of
+// milliseconds and nothing is cached here; a caller that asks often keeps the answer and asks again when the machine changes.
 package hypervisor
 
 import (
@@ -21,20 +23,26 @@ const (
 	NameEmulation = "emulation"
 )
 
-// Hypervisor is one way of running guests. Implementations are safe for concurrent use.
-type Hypervisor interface {
+// Kind is one way of running guests, as it is on every node: it opens nothing and asks the machine nothing. Implementations are
+// safe for concurrent use.
+type Kind interface {
 	// Name is what a specification says: kvm, mshv, emulation.
 	Name() string
-	// Device is the device node it needs, under the root that it was made with; empty when it needs none.
-	Device() string
 	// Accelerator is the name that QEMU's -accel takes.
 	Accelerator() string
 	// VirtType is libvirt's domain type, under which administrators know it: kvm, hyperv, qemu.
 	VirtType() string
-	// DependsOn is what its answers, and those of VMMs that run under it, depend on.
-	DependsOn() Dependencies
 	// DeviceRequests are what a VM's pod asks of Kubernetes to be given the devices that this hypervisor needs.
 	DeviceRequests() []DeviceRequest
+}
+
+// Hypervisor is a Kind on one node. Implementations are safe for concurrent use.
+type Hypervisor interface {
+	Kind
+	// Device is the device node it needs, under the root that it was made with; empty when it needs none.
+	Device() string
+	// DependsOn is what its answers, and those of VMMs that run under it, depend on.
+	DependsOn() Dependencies
 	// Check tries the hypervisor. It returns within about a second whatever the kernel does, sooner when ctx ends.
 	Check(ctx context.Context) Status
 }

@@ -14,14 +14,14 @@ import (
 func (r *Registry) Layers() spec.Layers { return maps.Clone(r.layers) }
 
 // addLayers takes in a hypervisor's defaults.
-func (r *Registry) addLayers(h Hypervisor) error {
-	d, ok := As[Defaulter](h)
+func (r *Registry) addLayers(k Kind) error {
+	d, ok := As[Defaulter](k)
 	if !ok {
 		return nil
 	}
 	layers := d.Layers()
 	for _, key := range slices.Sorted(maps.Keys(layers)) {
-		if err := checkLayer(h.Name(), key, layers); err != nil {
+		if err := checkLayer(k.Name(), key, layers); err != nil {
 			return err
 		}
 		r.layers[key] = layers[key]

@@ -7,12 +7,10 @@ import (
 
 // Once returns the hypervisors for one decision: each is checked when it is first asked, and not again, so that the decision
 // goes by one answer, for which the machine is looked at once. May be used concurrently.
-func (r *Registry) Once() *Registry {
-	once := &Registry{byName: make(map[string]Hypervisor, len(r.ordered)), aliases: r.aliases, layers: r.layers}
-	for _, h := range r.ordered {
-		checked := &checkedOnce{Hypervisor: h}
-		once.ordered = append(once.ordered, checked)
-		once.byName[h.Name()] = checked
+func (l *Local) Once() *Local {
+	once := &Local{Registry: l.Registry}
+	for _, h := range l.ordered {
+		once.ordered = append(once.ordered, &checkedOnce{Hypervisor: h})
 	}
 	return once
 }

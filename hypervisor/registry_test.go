@@ -31,8 +31,8 @@ func TestNewRefusesNames(t *testing.T) {
 		for _, n := range names {
 			hs = append(hs, fake{name: n})
 		}
-		if _, err := New(hs...); err == nil {
-			t.Errorf("New(%q) was accepted", names)
+		if _, err := NewLocal(hs...); err == nil {
+			t.Errorf("NewLocal(%q) was accepted", names)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, err := New(fake{name: "kvm", status: tt.kvm}, fake{name: "mshv", status: tt.mshv}, fake{name: "emulation", status: tt.emulation})
+			r, err := NewLocal(fake{name: "kvm", status: tt.kvm}, fake{name: "mshv", status: tt.mshv}, fake{name: "emulation", status: tt.emulation})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestChooseUnknown(t *testing.T) {
-	r, err := New(fake{name: "kvm"})
+	r, err := NewLocal(fake{name: "kvm"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestChooseUnknown(t *testing.T) {
 func TestChooseCancelled(t *testing.T) {
 	for _, requested := range []string{"auto", "kvm"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := New(fake{name: "kvm", status: Status{Level: Unusable, Reason: "cancelled"}, onTry: cancel}, fake{name: "emulation", status: Status{Level: Works}})
+		r, err := NewLocal(fake{name: "kvm", status: Status{Level: Unusable, Reason: "cancelled"}, onTry: cancel}, fake{name: "emulation", status: Status{Level: Works}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestLevelString(t *testing.T) {
 
 // TestChooseWithVMM: what the VMM can't use isn't chosen by itself, and is by name: the VMM says why not.
 func TestChooseWithVMM(t *testing.T) {
-	r, err := New(fake{name: "kvm", status: Status{Level: Works}}, fake{name: "emulation", status: Status{Level: Works}})
+	r, err := NewLocal(fake{name: "kvm", status: Status{Level: Works}}, fake{name: "emulation", status: Status{Level: Works}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestChooseWithVMM(t *testing.T) {
 	if h, _, err := r.Choose(t.Context(), "kvm", runs); err != nil || h.Name() != "kvm" {
 		t.Errorf("by name: %v, %v", h, err)
 	}
-	r, err = New(fake{name: "kvm", status: Status{Level: Degraded, Reason: "it is slow"}}, fake{name: "emulation", status: Status{Level: Works}})
+	r, err = NewLocal(fake{name: "kvm", status: Status{Level: Degraded, Reason: "it is slow"}}, fake{name: "emulation", status: Status{Level: Works}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestChooseWithVMM(t *testing.T) {
 // TestOnce: one decision looks at each hypervisor once, the next one again.
 func TestOnce(t *testing.T) {
 	checks := 0
-	r, err := New(fake{name: "kvm", status: Status{Level: Works}, onTry: func() { checks++ }})
+	r, err := NewLocal(fake{name: "kvm", status: Status{Level: Works}, onTry: func() { checks++ }})
 	if err != nil {
 		t.Fatal(err)
 	}

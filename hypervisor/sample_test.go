@@ -19,7 +19,6 @@ import (
 // Sample is a hypervisor behind /dev/sample.
 type Sample struct {
 	hypervisor.Base
-	Roots sysfs.Roots
 }
 
 // Name is what a specification says.
@@ -29,13 +28,25 @@ func (Sample) Name() string { return "sample" }
 func (Sample) Accelerator() string { return "sample" }
 func (Sample) VirtType() string    { return "sample" }
 
-// Device is the device node under the root: a tree of another machine can be read.
-func (s Sample) Device() string { return s.Roots.DevPath("sample") }
+// DeviceRequests are its own device, and what every VM can use.
+func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
+	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/sample", Path: "/dev/sample"}}
+	return append(own, s.Base.DeviceRequests()...)
+}
+
+// Local is the Sample of the node whose files are below Roots: a tree of another machine can be read.
+type Local struct {
+	Sample
+	Roots sysfs.Roots
+}
+
+// Device is the device node under the root.
+func (l Local) Device() string { return l.Roots.DevPath("sample") }
 
 // Check tries it.
-func (s Sample) Check(ctx context.Context) hypervisor.Status {
-	return device.Bounded(ctx, s.Device(), func(context.Context) hypervisor.Status {
-		fd, fail := device.Open(s.Device(), func() string { return "load the sample module (modprobe sample)" })
+func (l Local) Check(ctx context.Context) hypervisor.Status {
+	return device.Bounded(ctx, l.Device(), func(context.Context) hypervisor.Status {
+		fd, fail := device.Open(l.Device(), func() string { return "load the sample module (modprobe sample)" })
 		if fail != nil {
 			return fail.Status()
 		}
@@ -45,17 +56,11 @@ func (s Sample) Check(ctx context.Context) hypervisor.Status {
 }
 
 // DependsOn is its device, and its modules' parameters.
-func (Sample) DependsOn() hypervisor.Dependencies {
+func (Local) DependsOn() hypervisor.Dependencies {
 	return hypervisor.Dependencies{
 		Devices: []hypervisor.DeviceNode{{Name: "sample", Path: "sample", Remedy: "load the sample module (modprobe sample)"}},
 		Modules: []string{"sample", "sample_*"},
 	}
-}
-
-// DeviceRequests are its own device, and what every VM can use.
-func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
-	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/sample", Path: "/dev/sample"}}
-	return append(own, s.Base.DeviceRequests()...)
 }
 
 // Layers are its defaults: for all of its machines, and for those on amd64.
@@ -87,8 +92,8 @@ func (Sample) MemoryCosts() hypervisor.MemoryCosts {
 
 // Example puts a hypervisor of one's own beside another and asks the registry what follows for a VM.
 func Example() {
-	registry, err := hypervisor.New(
-		Sample{Roots: sysfs.Roots{Dev: "/made/up"}},
+	registry, err := hypervisor.NewLocal(
+		Local{Roots: sysfs.Roots{Dev: "/made/up"}},
 		emulation.Emulation{},
 	)
 	if err != nil {

@@ -60,7 +60,7 @@ func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.Capabilitie
 
 func serveMachine(t *testing.T, stateDir string, kvm hypervisor.Hypervisor, program vmm.Program) capabilitiesv1.CapabilitiesServiceClient {
 	t.Helper()
-	known, err := hypervisor.New(kvm, emulation.Emulation{})
+	known, err := hypervisor.NewLocal(kvm, emulation.Emulation{})
 	if err != nil {
 		t.Fatal(err)
 	}

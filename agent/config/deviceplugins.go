@@ -7,7 +7,6 @@ import (
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kind"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // DevicePluginsConfig is what pods of the node can ask for.
@@ -58,7 +57,7 @@ func (c Config) validateDevicePlugins(fault func(key, format string, args ...any
 func (c Config) DeviceKinds() kind.Config {
 	p := c.DevicePlugins
 	return kind.Config{
-		Hypervisors: standard.Registry(sysfs.Roots{}).All(), Permitted: c.PermittedHostDevices,
+		Hypervisors: standard.Registry().All(), Permitted: c.PermittedHostDevices,
 		Counts: p.Counts, CDI: p.CDI, QGSSocket: p.QGSSocket, PRHelperSocket: p.PRHelperSocket,
 	}
 }

@@ -27,7 +27,7 @@ import (
 type Node struct {
 	// Keeper has the capabilities document, and hypervisors answer from it.
 	Keeper      *capabilities.Keeper
-	Hypervisors *hypervisor.Registry
+	Hypervisors *hypervisor.Local
 	VMMs        []vmm.VMM // the preferred one first
 	Labels      LabelFile
 

@@ -40,7 +40,7 @@ func TestCreateRefuses(t *testing.T) {
 func TestAutoIsValidatedAsChosen(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	registry, err := hypervisor.New(emulation.Emulation{})
+	registry, err := hypervisor.NewLocal(emulation.Emulation{})
 	if err != nil {
 		t.Fatal(err)
 	}

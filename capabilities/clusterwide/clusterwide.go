@@ -17,7 +17,6 @@ import (
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/profile"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -68,7 +67,7 @@ func Parse(content []byte, filename string) (Configuration, error) {
 		faults = append(faults, fmt.Errorf("%s: %s: "+format, append([]any{filename, key}, args...)...))
 	}
 	c.PermittedHostDevices.Validate(fault)
-	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), vmms.Registry(), fault)
+	c.VirtualizationProfile.Validate(standard.Registry(), vmms.Registry(), fault)
 	if len(faults) > 0 {
 		return Configuration{}, errors.Join(faults...)
 	}

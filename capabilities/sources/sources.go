@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -115,7 +116,7 @@ func (c Config) Complete() Config {
 	if c.QEMU.Binary == "" {
 		c.QEMU.Binary = "/usr/bin/qemu-system-" + qemuArch(runtime.GOARCH)
 	}
-	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok && c.Hypervisor == "" {
+	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry()); ok && c.Hypervisor == "" {
 		c.Hypervisor = h
 	}
 	if v, ok := c.VirtualizationProfile.VMM(vmmstandard.Registry()); ok && len(c.VMMs) == 0 {
@@ -150,7 +151,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 			fault(key, "%s is listed twice", name)
 		}
 	}
-	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), fault)
+	c.VirtualizationProfile.Validate(standard.Registry(), vmmstandard.Registry(), fault)
 	c.PermittedHostDevices.Validate(fault)
 }
 
@@ -178,10 +179,10 @@ func (c Config) Sources(o Options) capabilities.Sources {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	keys := capabilities.NewHostKeys(o.Roots, o.Version, standard.Registry(o.Roots).All())
+	keys := capabilities.NewHostKeys(o.Roots, o.Version, hypervisors.Hypervisors(o.Roots).All())
 	s := capabilities.Sources{
 		Roots:         o.Roots,
-		Hypervisors:   standard.Registry(o.Roots),
+		Hypervisors:   hypervisors.Hypervisors(o.Roots),
 		VMMs:          c.programs(o, keys.Recent),
 		RecentHostKey: keys.Recent,
 
@@ -201,10 +202,10 @@ func (c Config) Sources(o Options) capabilities.Sources {
 
 // programs are the VMMs of this node, the preferred one first.
 func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
-	hypervisors := standard.Registry(o.Roots).All()
+	known := hypervisors.Hypervisors(o.Roots).All()
 	q := qemuprobe.Config{
 		Binary: c.QEMU.Binary, Log: o.Log,
-		Hypervisors: hypervisors,
+		Hypervisors: known,
 		HostKey:     hostKey,
 	}
 	if o.KeepIn != "" {
@@ -214,7 +215,7 @@ func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
 		qemuprobe.New(q),
 		chprobe.New(chprobe.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
-			Hypervisors: hypervisors, HostKey: hostKey,
+			Hypervisors: known, HostKey: hostKey,
 		}),
 	})
 }

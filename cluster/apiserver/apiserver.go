@@ -31,7 +31,6 @@ import (
 	"github.com/vmlet/vmlet/endpoints"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/certificate"
-	"github.com/vmlet/vmlet/sysfs"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
@@ -197,7 +196,7 @@ func rules(o Options, live client.Reader, now settings.Settings) admission.Rules
 		Settings:    now,
 		Own:         []string{account(o.Names.Controller), account(o.Names.API)},
 		VMMs:        vmms.Registry().Names(),
-		Hypervisors: hypervisors.Registry(sysfs.Roots{}).Words(),
+		Hypervisors: hypervisors.Registry().Words(),
 		HasCDI: func(ctx context.Context) (bool, error) {
 			err := live.Get(ctx, client.ObjectKey{Name: "datavolumes.cdi.kubevirt.io"}, installation.Definition())
 			return err == nil, client.IgnoreNotFound(err)

@@ -9,13 +9,12 @@ import (
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // hypervisor reads the hypervisor of VMs that name none. An unknown name is reported and means KVM, whatever a
 // profile or useEmulation would choose without it.
 func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
-	known := standard.Registry(sysfs.Roots{})
+	known := standard.Registry()
 	same := func(a, b string) bool {
 		first, is := known.Canonical(a)
 		second, _ := known.Canonical(b)

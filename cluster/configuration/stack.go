@@ -13,7 +13,6 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/webhookrules"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/profile"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -70,7 +69,7 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 		own.Launcher.Capabilities = append(own.Launcher.Capabilities, string(capability))
 	}
 	sound := true
-	own.Validate(standard.Registry(sysfs.Roots{}), vmms.Registry(), func(key, format string, args ...any) {
+	own.Validate(standard.Registry(), vmms.Registry(), func(key, format string, args ...any) {
 		sound = false
 		*faults = append(*faults, Ignored{"configuration." + key, fmt.Sprintf(format, args...) + "; virtualizationComponents and virtLauncherCapabilities have no effect until it is mended"})
 	})
@@ -83,7 +82,7 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 	}
 	c.Stack.Capabilities = p.VirtLauncher.VirtLauncherCapabilities
 	c.Stack.VMM, _ = own.VMM(vmms.Registry())
-	if name, chosen := own.Hypervisor(standard.Registry(sysfs.Roots{})); chosen && c.Hypervisor == "" {
+	if name, chosen := own.Hypervisor(standard.Registry()); chosen && c.Hypervisor == "" {
 		c.Hypervisor = name
 	}
 	own.Launcher = profile.Launcher{}

@@ -9,7 +9,6 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Offers are what the nodes have that a VM may be started on. The zero Offers is that nobody has
@@ -41,7 +40,7 @@ func OffersOf(nodes []corev1.Node, arch string) Offers {
 				o.Devices[resource] = true
 			}
 		}
-		for _, h := range hypervisors.Registry(sysfs.Roots{}).All() {
+		for _, h := range hypervisors.Registry().All() {
 			offered := n.Labels[contract.LabelHypervisorState+h.Name()] == works
 			for _, d := range h.DeviceRequests() {
 				offered = offered && (d.Optional || has(corev1.ResourceName(d.Resource)))
@@ -60,7 +59,7 @@ func Hypervisor(in Input) string {
 		return image.Hypervisor
 	}
 	named := cmp.Or(in.Instance.Annotations[contract.AnnotationHypervisor], in.Configuration.Hypervisor)
-	registry := hypervisors.Registry(sysfs.Roots{})
+	registry := hypervisors.Registry()
 	switch name, known := registry.Canonical(named); {
 	case known:
 		return name

@@ -5,14 +5,13 @@ import (
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // Stack is a VMM under a hypervisor, with a specification that has their defaults.
 type Stack struct {
-	Hypervisor hypervisor.Hypervisor
+	Hypervisor hypervisor.Kind
 	VMM        vmm.Planner
 	Spec       *specv1.VirtualMachineSpec
 	// Faults are what the VMM can't do of it, by the specification's fields.
@@ -22,7 +21,7 @@ type Stack struct {
 // Stacks are those that a specification names; "auto" names all. The first is that which
 // nodes prefer.
 func Stacks(s *specv1.VirtualMachineSpec, arch string) (stacks []Stack) {
-	registry := hypervisors.Registry(sysfs.Roots{})
+	registry := hypervisors.Registry()
 	for _, h := range registry.All() {
 		if !names(s.GetHypervisor(), h.Name()) {
 			continue
@@ -38,7 +37,7 @@ func Stacks(s *specv1.VirtualMachineSpec, arch string) (stacks []Stack) {
 
 func names(word, name string) bool { return word == "" || word == spec.Auto || word == name }
 
-func stack(s *specv1.VirtualMachineSpec, arch string, h hypervisor.Hypervisor, v vmm.Planner, layers spec.Layers) Stack {
+func stack(s *specv1.VirtualMachineSpec, arch string, h hypervisor.Kind, v vmm.Planner, layers spec.Layers) Stack {
 	complete := spec.Default(s, spec.Target{
 		ID: s.GetSystem().GetUuid(), Hypervisor: h.Name(), VMM: v.Name(), Arch: arch,
 		Defaults: vmm.DefaultsOf(v, arch),
@@ -60,7 +59,7 @@ func Faults(in Input) error {
 	}
 	arch := Architecture(in)
 	s.Name = "vm" // its pod's, whatever that is
-	if faults := hypervisors.Registry(sysfs.Roots{}).Validate(s, arch, vmms.Registry().Names()...); len(faults) > 0 {
+	if faults := hypervisors.Registry().Validate(s, arch, vmms.Registry().Names()...); len(faults) > 0 {
 		return faults
 	}
 	return everywhere(Stacks(s, arch)).Err()

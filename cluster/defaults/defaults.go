@@ -21,7 +21,6 @@ import (
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -170,7 +169,7 @@ func (v *values) onNode(hypervisor, arch string) {
 	if qemu, known := vmms.Registry().Get(spec.VMMQEMU); known {
 		target.Defaults = vmm.DefaultsOf(qemu, arch)
 	}
-	filled := spec.Default(&specv1.VirtualMachineSpec{}, target, hypervisors.Registry(sysfs.Roots{}).Layers())
+	filled := spec.Default(&specv1.VirtualMachineSpec{}, target, hypervisors.Registry().Layers())
 	v.machine = filled.GetMachineType()
 	v.uefi = filled.GetBoot().GetFirmware() == spec.FirmwareUEFI
 	// Those two are the node's own processor, or all that can be emulated: host-model.

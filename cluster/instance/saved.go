@@ -17,7 +17,6 @@ import (
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // imageID is what the identifier of a memory image looks like.
@@ -124,7 +123,7 @@ func (o *state) savedImage() *kubevirtv1.SavedImage {
 // hypervisor is what the VM ran under: by the agent's report, else by what its pod asked for.
 func (o *state) hypervisor() string {
 	for _, name := range []string{o.pod.report.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
-		if name, known := hypervisors.Registry(sysfs.Roots{}).Canonical(name); known {
+		if name, known := hypervisors.Registry().Canonical(name); known {
 			return name
 		}
 	}

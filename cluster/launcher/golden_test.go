@@ -21,7 +21,6 @@ import (
 	"github.com/vmlet/vmlet/cluster/validation"
 	"github.com/vmlet/vmlet/contract"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
-	"github.com/vmlet/vmlet/sysfs"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
@@ -104,7 +103,7 @@ func accepted(t *testing.T, in convert.Input) {
 	faults, _ := validation.Instance(created, nil, validation.Request{
 		Configuration: in.Configuration,
 		VMMs:          vmms.Registry().Names(),
-		Hypervisors:   hypervisors.Registry(sysfs.Roots{}).Names(),
+		Hypervisors:   hypervisors.Registry().Names(),
 		Plan: func(vmi *kubevirtv1.VirtualMachineInstance) error {
 			return convert.Faults(convert.Input{Instance: vmi, Configuration: in.Configuration})
 		},

@@ -13,7 +13,6 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/kvm"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // ownStorage is what a pod writes to its node's disk beside the guest's disks, in bytes: logs,
@@ -187,7 +186,7 @@ func (l *launcher) storage(r corev1.ResourceRequirements) {
 // devices are the resources of nodes' devices that the VM can't do without, and those optional ones
 // that it uses and some node has: where none has them it runs without.
 func (l *launcher) devices() (resources []corev1.ResourceName) {
-	h, known := hypervisors.Registry(sysfs.Roots{}).Get(l.spec.Hypervisor)
+	h, known := hypervisors.Registry().Get(l.spec.Hypervisor)
 	switch {
 	case known:
 	case l.Configuration.UseEmulation: // "auto", and no node has been found

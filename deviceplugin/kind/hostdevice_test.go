@@ -209,7 +209,7 @@ func TestTDX(t *testing.T) {
 
 // All resources of the table, each once, and every name one that the kubelet takes.
 func TestKinds(t *testing.T) {
-	c := Config{Hypervisors: standard.Registry(sysfs.Roots{}).All(), Permitted: permitted()}
+	c := Config{Hypervisors: standard.Registry().All(), Permitted: permitted()}
 	var got []string
 	for _, k := range c.Kinds() {
 		if err := resourcename.Check(k.Resource()); err != nil {
@@ -228,7 +228,7 @@ func TestKinds(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	faults := func(c Config) (all []string) {
-		c.Hypervisors, c.Permitted = standard.Registry(sysfs.Roots{}).All(), permitted()
+		c.Hypervisors, c.Permitted = standard.Registry().All(), permitted()
 		c.Validate(func(key, format string, args ...any) { all = append(all, key+": "+fmt.Sprintf(format, args...)) })
 		return all
 	}

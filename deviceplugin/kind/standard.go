@@ -34,7 +34,7 @@ const (
 type Config struct {
 	Roots sysfs.Roots
 	// Hypervisors say which device nodes VMs ask for.
-	Hypervisors []hypervisor.Hypervisor
+	Hypervisors []hypervisor.Kind
 	// Permitted host devices, each under its resource.
 	Permitted hostdevice.Permitted
 	// Counts by the last part of a resource's name ("kvm"); default DefaultCount,

@@ -1,4 +1,5 @@
-// Package emulation is a VMM without a hypervisor: QEMU's TCG.
+// Package emulation is a VMM without a hypervisor: QEMU's TCG. As it needs nothing of a node, it has no probe below it: what
+// holds everywhere holds here.
 package emulation
 
 import (
@@ -25,6 +26,12 @@ func (Emulation) Accelerator() string { return "tcg" }
 
 // VirtType returns "qemu".
 func (Emulation) VirtType() string { return "qemu" }
+
+// Device returns "": it needs none.
+func (Emulation) Device() string { return "" }
+
+// DependsOn returns the zero Dependencies.
+func (Emulation) DependsOn() hypervisor.Dependencies { return hypervisor.Dependencies{} }
 
 // Check returns Works.
 func (Emulation) Check(context.Context) hypervisor.Status {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -61,7 +61,7 @@ func startQEMU(t *testing.T, accelerator string, vcpus int) int {
 
 // onReal runs f with a QEMU under each hypervisor that this machine has.
 func onReal(t *testing.T, vcpus int, f func(t *testing.T, pid int, names hypervisor.ThreadNames)) {
-	for _, h := range standard.Registry(sysfs.Roots{}).All() {
+	for _, h := range hypervisors.Hypervisors(sysfs.Roots{}).All() {
 		t.Run(h.Name(), func(t *testing.T) {
 			if s := h.Check(t.Context()); s.Level == hypervisor.Unusable {
 				t.Skip(s.Sentence())

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
@@ -50,7 +50,7 @@ func (d drivers) Fill(_ int, request uintptr, buf []byte, links ...device.Link) 
 }
 
 // known are the hypervisors whose devices are tried, too.
-func known() []hypervisor.Hypervisor { return standard.Registry(sysfs.Roots{}).All() }
+func known() []hypervisor.Hypervisor { return hypervisors.Hypervisors(sysfs.Roots{}).All() }
 
 // tree makes a /dev in which everything is a link to the null device.
 func tree(t *testing.T) string {

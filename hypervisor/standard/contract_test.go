@@ -11,12 +11,11 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
 
 func TestDefaultsByHypervisor(t *testing.T) {
-	r := standard.Registry(sysfs.Roots{})
+	r := standard.Registry()
 	for _, c := range []struct{ hypervisor, arch, model, machine, firmware string }{
 		{"kvm", "amd64", "host", "q35", "bios"},
 		{"kvm", "arm64", "host", "virt", "uefi"},
@@ -40,7 +39,7 @@ func TestDefaultsByHypervisor(t *testing.T) {
 }
 
 func TestValidateByHypervisor(t *testing.T) {
-	r := standard.Registry(sysfs.Roots{})
+	r := standard.Registry()
 	for _, c := range []struct{ arch, yaml, want string }{
 		// That cloud-hypervisor runs under KVM and MSHV only is its own word: vmm.RunsUnder.
 		{"amd64", "hypervisor: emulation\ncpu: {model: host}\nvmm: cloud-hypervisor", "cpu.model"},
@@ -75,7 +74,7 @@ func TestValidateByHypervisor(t *testing.T) {
 // What a VM can't do without is the hypervisor's own device; all else is optional, and every path is that of a node.
 func TestDeviceRequests(t *testing.T) {
 	required := map[string][]string{"kvm": {"/dev/kvm"}, "mshv": {"/dev/mshv"}, "emulation": nil}
-	for _, h := range standard.Registry(sysfs.Roots{Dev: "/made/up"}).All() {
+	for _, h := range standard.Registry().All() {
 		var needed, all []string
 		for _, d := range h.DeviceRequests() {
 			all = append(all, d.Path)
@@ -101,7 +100,7 @@ func TestDeviceRequests(t *testing.T) {
 // Names as QEMU and cloud-hypervisor give them, and no others.
 func TestThreadNames(t *testing.T) {
 	for name, suffix := range map[string]string{"kvm": "KVM", "mshv": "MSHV", "emulation": "TCG"} {
-		h, _ := standard.Registry(sysfs.Roots{}).Get(name)
+		h, _ := standard.Registry().Get(name)
 		namer, ok := hypervisor.As[hypervisor.ThreadNamer](h)
 		if !ok {
 			t.Fatalf("%s names no threads", name)

@@ -1,5 +1,5 @@
-// Package standard puts together the hypervisors that vmlet knows: a new one is
-// a folder beside this one and a line here.
+// Package standard lists the hypervisors that vmlet knows, as far as they are known without a node: a new one is a directory
+// beside this one, a line here and, where it needs something of a node, a line in package probe below this one.
 package standard
 
 import (
@@ -7,14 +7,13 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	"github.com/vmlet/vmlet/hypervisor/kvm"
 	"github.com/vmlet/vmlet/hypervisor/mshv"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Registry returns the hypervisors in the order of preference.
-func Registry(roots sysfs.Roots) *hypervisor.Registry {
+func Registry() *hypervisor.Registry {
 	r, err := hypervisor.New(
-		kvm.KVM{Roots: roots},
-		mshv.MSHV{Roots: roots},
+		kvm.KVM{},
+		mshv.MSHV{},
 		emulation.Emulation{},
 	)
 	if err != nil {

@@ -11,32 +11,46 @@ import (
 	"testing"
 )
 
-// TestPure: whoever judges specifications away from a node can link the packages that do,
-// without anything that runs programs, opens devices or speaks with a VMM. What they share
-// with others are types of images, disks and lists of numbers.
+// TestPure: a program that judges specifications away from a node can link the packages that do,
+// without anything that runs programs, opens devices or speaks with a VMM; vmlet-controller and
+// vmlet-api link nothing else of VMMs and hypervisors. What these packages share with others are
+// types of images, disks and lists of numbers.
 func TestPure(t *testing.T) {
 	own := []string{"os", "os/exec", "net/http", "golang.org/x/sys/unix", "log/slog"}
-	everywhere := regexp.MustCompile(`^(os/exec|net/http)$|/(probe|monitor|driver)$|^hypervisor/device$|^vmm/internal/run$|^shim(/|$)|^agent(/|$)`)
-	for _, pure := range []string{"spec", "plan", "vmm", "vmm/standard", "vmm/qemu", "vmm/cloudhypervisor", "hypervisor"} {
+	const node = `/(probe|monitor|driver)$|^hypervisor/device$|^vmm/internal/run$|^shim(/|$)|^agent(/|$)`
+	everywhere := regexp.MustCompile(`^(os/exec|net/http)$|` + node)
+	for _, pure := range []string{
+		"spec", "plan", "vmm", "vmm/standard", "vmm/qemu", "vmm/cloudhypervisor",
+		"hypervisor", "hypervisor/standard", "hypervisor/kvm", "hypervisor/mshv", "hypervisor/emulation",
+	} {
 		for _, imported := range imports(t, pure) {
 			if slices.Contains(own, imported) {
 				t.Errorf("%s imports %s", pure, imported)
 			}
 		}
-		seen := map[string]bool{}
-		for next := []string{pure}; len(next) > 0; next = next[1:] {
-			if seen[next[0]] {
-				continue
+		refuse(t, pure, everywhere)
+	}
+	for _, program := range []string{"cmd/vmlet-controller", "cmd/vmlet-api"} {
+		refuse(t, program, regexp.MustCompile(node))
+	}
+}
+
+// refuse reports every import of a package, direct or through others of this module, that matches.
+func refuse(t *testing.T, folder string, forbidden *regexp.Regexp) {
+	t.Helper()
+	seen := map[string]bool{}
+	for next := []string{folder}; len(next) > 0; next = next[1:] {
+		if seen[next[0]] {
+			continue
+		}
+		seen[next[0]] = true
+		for _, imported := range imports(t, next[0]) {
+			inTree, is := strings.CutPrefix(imported, module)
+			if forbidden.MatchString(inTree) {
+				t.Errorf("%s imports %s by way of %s", folder, inTree, next[0])
 			}
-			seen[next[0]] = true
-			for _, imported := range imports(t, next[0]) {
-				inTree, is := strings.CutPrefix(imported, module)
-				if everywhere.MatchString(inTree) {
-					t.Errorf("%s imports %s by way of %s", pure, inTree, next[0])
-				}
-				if is {
-					next = append(next, inTree)
-				}
+			if is {
+				next = append(next, inTree)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	hv "github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/kvm"
+	kvm "github.com/vmlet/vmlet/hypervisor/kvm/probe"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/chtest"

@@ -123,7 +123,7 @@ func (n *node) offer(t *testing.T) {
 	t.Helper()
 	roots := n.machine.roots
 	config := kind.Config{
-		Hypervisors: standard.Registry(roots).All(), Roots: roots, Permitted: permitted(), Counts: map[string]int{"kvm": 10},
+		Hypervisors: standard.Registry().All(), Roots: roots, Permitted: permitted(), Counts: map[string]int{"kvm": 10},
 	}
 	plugins, err := deviceplugin.NewManager(deviceplugin.Config{
 		Folder: filepath.Join(n.KubeletDir(), "device-plugins"), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),

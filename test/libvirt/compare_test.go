@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -55,7 +55,7 @@ func TestEqualsLibvirt(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			d := p.start(t)
 			d.known(t)
-			ours := askVMLet(t, p.binary, standard.Registry(sysfs.Roots{}).All()...)
+			ours := askVMLet(t, p.binary, hypervisors.Hypervisors(sysfs.Roots{}).All()...)
 			compare := func(k kind, libvirt, vmlet []string) {
 				for _, name := range missing(vmlet, libvirt) {
 					explain(t, known, met, k, onlyVMLet, name)

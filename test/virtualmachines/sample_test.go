@@ -56,27 +56,35 @@ func (v *installed) testHypervisor(t *testing.T) {
 	v.nothingLeft(t)
 }
 
-// withSample writes what go build -overlay takes: the sample's folder, and the registry with one more line.
+// withSample writes what go build -overlay takes: the sample's two folders, and the two lists of
+// hypervisors with one more line each.
 func withSample(t *testing.T) string {
 	t.Helper()
-	registry, err := filepath.Abs("../../hypervisor/standard/standard.go")
-	must(t, err)
-	sample, err := filepath.Abs("testdata/sample/sample.go")
-	must(t, err)
-	text, err := os.ReadFile(registry)
-	must(t, err)
-	const line, imported = "\t\temulation.Emulation{},\n", "\t\"github.com/vmlet/vmlet/sysfs\"\n"
-	if !strings.Contains(string(text), line) || !strings.Contains(string(text), imported) {
-		t.Fatalf("%s has not the lines before which the sample's go", registry)
+	const module = "\t\"github.com/vmlet/vmlet/hypervisor\"\n"
+	folder, replace := t.TempDir(), make(map[string]string)
+	for _, list := range []struct{ path, line, imported, sample, own string }{
+		{"standard/standard.go", "sample.Sample{}", `"github.com/vmlet/vmlet/hypervisor/sample"`, "sample.go", "sample/sample.go"},
+		{"standard/probe/probe.go", "sample.Local{Roots: roots}", `sample "github.com/vmlet/vmlet/hypervisor/sample/probe"`, "probe/probe.go", "sample/probe/probe.go"},
+	} {
+		path, err := filepath.Abs(filepath.Join("../../hypervisor", list.path))
+		must(t, err)
+		text, err := os.ReadFile(path)
+		must(t, err)
+		const before = "\t\temulation.Emulation{},\n"
+		if !strings.Contains(string(text), before) || !strings.Contains(string(text), module) {
+			t.Fatalf("%s has not the lines beside which the sample's go", path)
+		}
+		changed := strings.Replace(string(text), before, "\t\t"+list.line+",\n"+before, 1)
+		changed = strings.Replace(changed, module, module+"\t"+list.imported+"\n", 1)
+		file := filepath.Join(folder, strings.ReplaceAll(list.path, "/", "-"))
+		must(t, os.WriteFile(file, []byte(changed), 0o600))
+		sample, err := filepath.Abs(filepath.Join("testdata/sample", list.sample))
+		must(t, err)
+		own, err := filepath.Abs(filepath.Join("../../hypervisor", list.own))
+		must(t, err)
+		replace[path], replace[own] = file, sample
 	}
-	changed := strings.Replace(string(text), line, "\t\tsample.Sample{Roots: roots},\n"+line, 1)
-	changed = strings.Replace(changed, imported, "\t\"github.com/vmlet/vmlet/hypervisor/sample\"\n"+imported, 1)
-	folder := t.TempDir()
-	own := filepath.Join(folder, "standard.go")
-	must(t, os.WriteFile(own, []byte(changed), 0o600))
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
-		registry: own, filepath.Join(filepath.Dir(registry), "../sample/sample.go"): sample,
-	}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	must(t, err)
 	file := filepath.Join(folder, "overlay.json")
 	must(t, os.WriteFile(file, overlay, 0o600))

@@ -68,7 +68,7 @@ type Request struct {
 	// Spec with every default filled in.
 	Spec *specv1.VirtualMachineSpec
 	// Hypervisor that it runs under, and VMM.
-	Hypervisor hypervisor.Hypervisor
+	Hypervisor hypervisor.Kind
 	VMM        vmm.Planner
 	// Arch is Go's name.
 	Arch string

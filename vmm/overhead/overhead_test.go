@@ -12,7 +12,6 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/overhead"
 	"github.com/vmlet/vmlet/vmm/qemu"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
@@ -27,7 +26,7 @@ func request(t testing.TB, name, vmm, arch, yaml string) overhead.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := standard.Registry(sysfs.Roots{})
+	registry := standard.Registry()
 	h, ok := registry.Get(name)
 	if !ok {
 		t.Fatalf("no hypervisor %s", name)

@@ -19,7 +19,7 @@ import (
 // Node is what a VMM may be paired with at a place.
 type Node struct {
 	// Hypervisors there are, and the one that is wanted; "auto" and "": any.
-	Hypervisors *hypervisor.Registry
+	Hypervisors *hypervisor.Local
 	Hypervisor  string
 	// Forbidden are the hypervisors, by name, that a VM at that place can't have, and why.
 	Forbidden map[string]error

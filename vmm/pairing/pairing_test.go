@@ -24,6 +24,10 @@ type made struct {
 func (m made) Name() string        { return m.name }
 func (m made) Accelerator() string { return m.name }
 func (m made) VirtType() string    { return m.name }
+func (made) Device() string        { return "" }
+func (made) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{}
+}
 func (m made) Check(context.Context) hypervisor.Status {
 	return hypervisor.Status{Level: m.level, Reason: "made so"}
 }
@@ -57,7 +61,7 @@ func newRequest(t *testing.T, hypervisors string, order []string, programs map[s
 		}
 		all = append(all, m)
 	}
-	known, err := hypervisor.New(all...)
+	known, err := hypervisor.NewLocal(all...)
 	if err != nil {
 		t.Fatal(err)
 	}

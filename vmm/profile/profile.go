@@ -106,21 +106,31 @@ func (p Profile) Notes() (notes []string) {
 // if it chooses none.
 func (p Profile) Hypervisor(known *hypervisor.Registry) (string, bool) {
 	for _, h := range known.All() {
-		if d := h.Device(); d != "" && filepath.Base(d) == filepath.Base(p.Components.HypervisorDevice) {
-			return h.Name(), true
+		for _, d := range own(h) {
+			if filepath.Base(d) == filepath.Base(p.Components.HypervisorDevice) {
+				return h.Name(), true
+			}
 		}
 	}
 	return "", false
 }
 
-func devices(known *hypervisor.Registry) []string {
-	var names []string
+// devices are those without which some hypervisor runs no VM.
+func devices(known *hypervisor.Registry) (paths []string) {
 	for _, h := range known.All() {
-		if d := h.Device(); d != "" {
-			names = append(names, d)
+		paths = append(paths, own(h)...)
+	}
+	return paths
+}
+
+// own are the devices without which a hypervisor runs no VM.
+func own(k hypervisor.Kind) (paths []string) {
+	for _, d := range k.DeviceRequests() {
+		if !d.Optional {
+			paths = append(paths, d.Path)
 		}
 	}
-	return names
+	return paths
 }
 
 // VMM returns the name of the VMM that the profile chooses; false if it chooses none.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/profile"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -18,7 +17,7 @@ func parse(t *testing.T, text string) (p profile.Profile, faults string) {
 		t.Fatal(err)
 	}
 	var all []string
-	p.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), func(key, format string, args ...any) {
+	p.Validate(standard.Registry(), vmmstandard.Registry(), func(key, format string, args ...any) {
 		all = append(all, key+": "+fmt.Sprintf(format, args...))
 	})
 	return p, strings.Join(all, "\n")
@@ -26,7 +25,7 @@ func parse(t *testing.T, text string) (p profile.Profile, faults string) {
 
 // TestStacks reads profiles of the two stacks that administrators have.
 func TestStacks(t *testing.T) {
-	known := standard.Registry(sysfs.Roots{})
+	known := standard.Registry()
 	p, faults := parse(t, `
 name: libvirt-qemu-kvm
 virtualizationComponents:
@@ -63,7 +62,7 @@ virtLauncher:
 // TestEmpty: the zero profile changes nothing.
 func TestEmpty(t *testing.T) {
 	p, faults := parse(t, "")
-	_, h := p.Hypervisor(standard.Registry(sysfs.Roots{}))
+	_, h := p.Hypervisor(standard.Registry())
 	_, v := p.VMM(vmmstandard.Registry())
 	_, o := p.Overhead()
 	if faults != "" || h || v || o || p.Components.PITPIDPrefix != nil || p.Notes() != nil {

@@ -163,7 +163,7 @@ func (w *World) Connections(p *Proc) int {
 // Node is a machine that nobody reads, and whose VMM isn't asked beforehand.
 func (w *World) Node(log *slog.Logger) *node.Node {
 	w.T.Helper()
-	known, err := hypervisor.New(KVM{}, emulation.Emulation{})
+	known, err := hypervisor.NewLocal(KVM{}, emulation.Emulation{})
 	if err != nil {
 		w.T.Fatal(err)
 	}

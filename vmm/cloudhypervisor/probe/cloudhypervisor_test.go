@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
@@ -80,7 +80,7 @@ func TestInfo(t *testing.T) {
 		"cloud-hypervisor v53.0-12-g1a2b3c4d\n": "53.0-12-g1a2b3c4d",
 	} {
 		path := program(t, said, help)
-		p := New(Config{Binary: path, Architecture: "amd64", Hypervisors: standard.Registry(sysfs.Roots{Dev: t.TempDir()}).All()})
+		p := New(Config{Binary: path, Architecture: "amd64", Hypervisors: hypervisors.Hypervisors(sysfs.Roots{Dev: t.TempDir()}).All()})
 		for range 2 {
 			info, err := p.Info(t.Context())
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/memory"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
@@ -51,7 +51,7 @@ func nodeWith(t testing.TB, devices ...string) []hypervisor.Hypervisor {
 			t.Fatal(err)
 		}
 	}
-	return standard.Registry(sysfs.Roots{Dev: dir}).All()
+	return hypervisors.Hypervisors(sysfs.Roots{Dev: dir}).All()
 }
 
 // reasonsOf are those of the capabilities document.
@@ -74,7 +74,7 @@ func TestTryPrograms(t *testing.T) {
 				if _, err := os.Stat("/dev/kvm"); err != nil {
 					t.Skip(err)
 				}
-				config.Hypervisors = standard.Registry(sysfs.Roots{}).All()
+				config.Hypervisors = hypervisors.Hypervisors(sysfs.Roots{}).All()
 			}
 			info, err := New(config).Info(t.Context())
 			if err != nil {
@@ -218,7 +218,7 @@ func TestAskedAnew(t *testing.T) {
 	path := filepath.Join(dir, "program")
 	write(t, path, "#!/bin/sh\necho $1 >>"+dir+"/log\ncase $1 in --version) echo cloud-hypervisor v53.0.0; exit;; --help) exit;; esac\necho Permission denied >&2; exit 1\n")
 	devices := t.TempDir()
-	p := New(Config{Binary: path, Hypervisors: standard.Registry(sysfs.Roots{Dev: devices}).All(), HostKey: func() string { return host }})
+	p := New(Config{Binary: path, Hypervisors: hypervisors.Hypervisors(sysfs.Roots{Dev: devices}).All(), HostKey: func() string { return host }})
 	asked := func() int {
 		if _, err := p.Info(t.Context()); err != nil {
 			t.Fatal(err)

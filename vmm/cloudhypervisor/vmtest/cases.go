@@ -11,7 +11,6 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
@@ -171,7 +170,7 @@ func Complete(t testing.TB, yaml, arch, hypervisor string) *specv1.VirtualMachin
 func WithDefaults(s *specv1.VirtualMachineSpec, arch, hypervisor string) *specv1.VirtualMachineSpec {
 	return spec.Default(s, spec.Target{
 		ID: ID, Hypervisor: hypervisor, VMM: spec.VMMCloudHypervisor, Arch: arch, Defaults: new(cloudhypervisor.CloudHypervisor).Defaults(arch),
-	}, standard.Registry(sysfs.Roots{}).Layers())
+	}, standard.Registry().Layers())
 }
 
 // Request makes the case's.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
@@ -14,7 +14,7 @@ import (
 
 // teller is a QEMU whose own program isn't there: what it plans for is told.
 func teller() *Program {
-	return New(Config{Binary: "/nonesuch/qemu", CacheFile: "/nonesuch/cache", Hypervisors: standard.Registry(sysfs.Roots{}).All()})
+	return New(Config{Binary: "/nonesuch/qemu", CacheFile: "/nonesuch/cache", Hypervisors: hypervisors.Hypervisors(sysfs.Roots{}).All()})
 }
 
 // TestToldGolden: a plan for a QEMU that was asked elsewhere is the plan for one that

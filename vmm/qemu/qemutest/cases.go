@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -362,7 +362,7 @@ func Complete(yaml, arch, hypervisor string) *specv1.VirtualMachineSpec {
 		panic(err) // a fault of the test's own
 	}
 	target := spec.Target{ID: ID, Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch, Defaults: new(qemu.QEMU).Defaults(arch)}
-	return spec.Default(s, target, standard.Registry(sysfs.Roots{}).Layers())
+	return spec.Default(s, target, hypervisors.Hypervisors(sysfs.Roots{}).Layers())
 }
 
 // Request makes the case's for a QEMU.
@@ -409,5 +409,5 @@ func Fixture(t testing.TB, folder, name string) vmm.Info {
 
 // Hypervisors are those of a machine with this /dev.
 func Hypervisors(dev string) []hypervisor.Hypervisor {
-	return standard.Registry(sysfs.Roots{Dev: dev}).All()
+	return hypervisors.Hypervisors(sysfs.Roots{Dev: dev}).All()
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 func TestCompletion(t *testing.T) {
@@ -37,7 +36,7 @@ func TestCompletion(t *testing.T) {
 		{"list|-o|", "table wide json yaml name :4"},
 		{"topology|-o|", "tree json yaml svg :4"},
 		{"topology|--sysfs-root|", ":16"},
-		{"run|a|--hypervisor|", "auto " + strings.Join(standard.Registry(sysfs.Roots{}).Names(), " ") + " :4"},
+		{"run|a|--hypervisor|", "auto " + strings.Join(standard.Registry().Names(), " ") + " :4"},
 		{"run|a|--kernel|", ":0"},
 		{"--socket|/nonexistent/s|stop|", ":4"},
 	} {

@@ -17,7 +17,6 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Formats that only labels have.
@@ -56,7 +55,7 @@ they were; without, they are missing.`,
 	cmd.Flags().StringVar(&f.hypervisor, "hypervisor", "", "labels of guests under the hypervisor of this `NAME` (default: what the node uses)")
 	cmd.Flags().StringVar(&f.previous, "previous", "", "JSON `FILE` with the labels that the node has")
 	cmd.Flags().StringVar(&f.write, "write", "", "replace this `FILE` of Node Feature Discovery, and print nothing")
-	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry(sysfs.Roots{}).Names()...)...)
+	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry().Names()...)...)
 	format := outputFlag(cmd, formatText, output.JSON, output.YAML, formatNFD)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.write != "" && cmd.Flags().Changed("output") && format.Value != formatNFD {

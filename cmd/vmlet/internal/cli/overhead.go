@@ -27,7 +27,7 @@ type overheadFlags struct {
 
 // overheadNode is a node as far as costs depend on it.
 type overheadNode struct {
-	known *hypervisor.Registry
+	known *hypervisor.Local
 	vmms  *vmm.Registry
 	// standard is what "auto" stands for: a name, or "auto" for the first that works.
 	standard string

@@ -13,7 +13,6 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 
 	"github.com/spf13/cobra"
@@ -50,7 +49,7 @@ disks, networks and labels are added to them.`,
 	var opts runOptions
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	machine.Register(flags, standard.Registry(sysfs.Roots{}).Names(), vmmstandard.Registry().Names())
+	machine.Register(flags, standard.Registry().Names(), vmmstandard.Registry().Names())
 	flags.StringVarP(&opts.file, "file", "f", "", "begin with the specification in this `FILE`, - for standard input")
 	flags.BoolVarP(&opts.detach, "detach", "d", false, "do not connect the console")
 	flags.BoolVar(&opts.remove, "rm", false, "delete the machine when it has ended")
@@ -83,7 +82,7 @@ disks, networks and labels are added to them.`,
 }
 
 func completeMachineFlags(cmd *cobra.Command) {
-	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry(sysfs.Roots{}).Names()...)...)
+	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry().Names()...)...)
 	fixed(cmd, "vmm", append([]string{spec.Auto}, vmmstandard.Registry().Names()...)...)
 	fixed(cmd, "firmware", "bios", "uefi")
 	fixed(cmd, "net", "user", "tap=", "bridge=", "none")

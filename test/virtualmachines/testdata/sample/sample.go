@@ -3,47 +3,20 @@
 package sample
 
 import (
-	"context"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/device"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Sample is a hypervisor behind /dev/sample.
 type Sample struct {
 	hypervisor.Base
-	Roots sysfs.Roots
 }
 
 // Name, Accelerator and VirtType: the VMM emulates.
 func (Sample) Name() string        { return "sample" }
 func (Sample) Accelerator() string { return "tcg" }
 func (Sample) VirtType() string    { return "qemu" }
-
-// Device is its node.
-func (s Sample) Device() string { return s.Roots.DevPath("sample") }
-
-// Check opens it.
-func (s Sample) Check(ctx context.Context) hypervisor.Status {
-	return device.Bounded(ctx, s.Device(), func(context.Context) hypervisor.Status {
-		fd, fail := device.Open(s.Device(), func() string { return "load the sample module (modprobe sample)" })
-		if fail != nil {
-			return fail.Status()
-		}
-		unix.Close(fd)
-		return hypervisor.Status{Level: hypervisor.Works}
-	})
-}
-
-// DependsOn is its device.
-func (Sample) DependsOn() hypervisor.Dependencies {
-	return hypervisor.Dependencies{Devices: []hypervisor.DeviceNode{{Name: "sample", Path: "sample", Remedy: "load the sample module (modprobe sample)"}}}
-}
 
 // DeviceRequests are its own device, a second one that VMs can do without, and what every VM can use.
 func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
