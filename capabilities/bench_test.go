@@ -26,7 +26,9 @@ func thisMachine(tb testing.TB) capabilities.Sources {
 		Hypervisors: known, CacheFile: filepath.Join(dir, "capabilities.json"), Log: slog.New(slog.DiscardHandler),
 		VMMs: []vmm.Program{probe.New(probe.Config{
 			Binary: binary, Hypervisors: known.All(), CacheFile: filepath.Join(dir, "qemu.json"),
-			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "", hypervisors.Hypervisors(sysfs.Roots{}).All()) },
+			HostKey: func() string {
+				return capabilities.HostKey(sysfs.Roots{}, "", hypervisors.Hypervisors(sysfs.Roots{}).All())
+			},
 		})},
 	}
 }

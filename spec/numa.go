@@ -3,7 +3,7 @@ package spec
 import (
 	"fmt"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // defaultDistance is how far nodes are from one another if nothing is said:
@@ -18,11 +18,11 @@ var idList = pattern(`^[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*$`)
 
 // ParseIDs reads a list of CPUs or nodes as a specification has it: "0-3,8". The
 // empty one is none.
-func ParseIDs(text string) (sysfs.IDList, error) {
+func ParseIDs(text string) (notation.IDList, error) {
 	if len(text) > maxIDList || text != "" && !idList().MatchString(text) {
 		return nil, fmt.Errorf("%.80q is not a list of numbers: want one such as 0-3,8, of at most %d characters", text, maxIDList)
 	}
-	return sysfs.ParseIDList(text)
+	return notation.ParseIDList(text)
 }
 
 // NUMADistances returns how far each node, the first index, is from each other one.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // hostDevices are checked for what they are called; whether the node has them is
@@ -24,7 +24,7 @@ func (v *validator) hostDevices(devices []*specv1.HostDevice) {
 		switch text := ""; device := d.GetDevice().(type) {
 		case *specv1.HostDevice_PciAddress:
 			text = device.PciAddress
-			address, err := sysfs.ParsePCIAddress(text)
+			address, err := notation.ParsePCIAddress(text)
 			if err != nil {
 				v.add(field+".pciAddress", "%v", err)
 			} else if address.String() != text {

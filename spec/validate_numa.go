@@ -3,7 +3,7 @@ package spec
 import (
 	"fmt"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // numa wants every vCPU that there may be in one node, and all of the memory.
@@ -70,7 +70,7 @@ func (n *numaCheck) node(field string, index int, node *specv1.NUMANode) {
 }
 
 // own puts vCPUs into a node, and tells of the first that can't be.
-func (n *numaCheck) own(field string, index int, cpus sysfs.IDList) {
+func (n *numaCheck) own(field string, index int, cpus notation.IDList) {
 	for _, cpu := range cpus {
 		earlier, taken := n.owner[cpu]
 		switch {
@@ -86,7 +86,7 @@ func (n *numaCheck) own(field string, index int, cpus sysfs.IDList) {
 }
 
 // ids says what is wrong with a list, and remembers that something is.
-func (n *numaCheck) ids(field, text string) sysfs.IDList {
+func (n *numaCheck) ids(field, text string) notation.IDList {
 	list, err := ParseIDs(text)
 	if err != nil {
 		n.add(field, "%v", err)
@@ -144,7 +144,7 @@ func (n *numaCheck) allVCPUs() {
 	if n.unsure {
 		return
 	}
-	var without sysfs.IDList
+	var without notation.IDList
 	for cpu := range n.vcpus {
 		if _, owned := n.owner[cpu]; !owned {
 			without = append(without, cpu)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // cpus lists the CPUs that are there, online or not, and what their own files
@@ -128,7 +130,7 @@ func numbered(names []string, word string) IDList {
 			continue
 		}
 		// The kernel writes no leading zeros: "cpu01" is none of its.
-		if id, err := parseID(digits); err == nil && strconv.Itoa(id) == digits {
+		if id, err := notation.ParseID(digits); err == nil && strconv.Itoa(id) == digits {
 			list = append(list, id)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // maxDevices bounds the devices of one kind. The largest machines have some
@@ -121,7 +123,7 @@ func (d *deviceReader) hex(path string, bits int) uint64 {
 	if !ok {
 		return 0
 	}
-	n, ok := parseHex(strings.TrimPrefix(text, "0x"), bits)
+	n, ok := notation.ParseHex(strings.TrimPrefix(text, "0x"), bits)
 	if !ok {
 		d.note(path, "%.40q is not a hexadecimal number of at most %d bits", text, bits)
 		return 0
@@ -163,7 +165,7 @@ func (d *deviceReader) linkAddress(path string) (PCIAddress, bool) {
 	if !ok {
 		return PCIAddress{}, false
 	}
-	address, ok := folderPCIAddress(name)
+	address, ok := notation.FolderPCIAddress(name)
 	if !ok {
 		d.note(path, "it leads to %.80q, which is not a PCI address", name)
 		return PCIAddress{}, false

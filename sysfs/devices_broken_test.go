@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // brokenPCI: names, links and contents that make no sense. 0000:00:01.0 is the
@@ -166,7 +168,7 @@ func checkReferences(t *testing.T, h *Host) {
 	}
 	for _, g := range h.IOMMUGroups {
 		for _, name := range g.Devices {
-			if _, ok := folderPCIAddress(name); ok {
+			if _, ok := notation.FolderPCIAddress(name); ok {
 				check(pci[name].IOMMUGroup == g.ID && isFunction(name), "group %d: %s is not in it", g.ID, name)
 			}
 		}
@@ -181,7 +183,7 @@ func checkReferences(t *testing.T, h *Host) {
 func checkOrder(t *testing.T, h *Host) {
 	t.Helper()
 	for what, sorted := range map[string]bool{
-		"PCI devices": slices.IsSortedFunc(h.PCIDevices, func(a, b PCIDevice) int { return compareDevices(a.Address, b.Address) }),
+		"PCI devices": slices.IsSortedFunc(h.PCIDevices, func(a, b PCIDevice) int { return notation.CompareDevices(a.Address, b.Address) }),
 		"groups":      slices.IsSortedFunc(h.IOMMUGroups, func(a, b IOMMUGroup) int { return a.ID - b.ID }),
 		"mediated":    slices.IsSortedFunc(h.MediatedDevices, func(a, b MediatedDevice) int { return strings.Compare(a.UUID, b.UUID) }),
 		"nil arrays": h.PCIDevices != nil && h.IOMMUGroups != nil && h.MediatedDevices != nil && h.MediatedDeviceTypes != nil &&

@@ -27,8 +27,8 @@ func TestThisMachinesDevices(t *testing.T) {
 		event := uevent(t, folder)
 		for name, got := range map[string]string{
 			"PCI_SLOT_NAME": d.Address, "DRIVER": d.Driver, "PCI_CLASS": strings.ToUpper(strconv.FormatUint(uint64(d.Class), 16)),
-			"PCI_ID":        strings.ToUpper(VendorDevice{d.Vendor, d.Device}.String()),
-			"PCI_SUBSYS_ID": strings.ToUpper(VendorDevice{d.SubsystemVendor, d.SubsystemDevice}.String()),
+			"PCI_ID":        strings.ToUpper(VendorDevice{Vendor: d.Vendor, Device: d.Device}.String()),
+			"PCI_SUBSYS_ID": strings.ToUpper(VendorDevice{Vendor: d.SubsystemVendor, Device: d.SubsystemDevice}.String()),
 		} {
 			if got != event[name] {
 				t.Errorf("%s: %s is %q; uevent says %q", d.Address, name, got, event[name])
@@ -103,7 +103,7 @@ func TestLspci(t *testing.T) {
 		want = append(want, strings.Join(fields[:4], " "))
 	}
 	for _, d := range Read(Roots{}).PCIDevices {
-		ids := strings.Replace(VendorDevice{d.Vendor, d.Device}.String(), ":", " ", 1)
+		ids := strings.Replace(VendorDevice{Vendor: d.Vendor, Device: d.Device}.String(), ":", " ", 1)
 		class := strconv.FormatUint(uint64(d.Class>>8|1<<16), 16)[1:]
 		got = append(got, d.Address+" "+class+" "+ids)
 	}

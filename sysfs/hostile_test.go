@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // TestBounds: a tree that claims as many CPUs as can be, all of which are in all
@@ -39,7 +41,7 @@ func TestBounds(t *testing.T) {
 	}
 	h := Read(rootsOf(tree))
 	checkHost(t, h)
-	if len(h.CPUs) != MaxID || len(h.Notes) != maxNotes+1 {
+	if len(h.CPUs) != notation.MaxID || len(h.Notes) != maxNotes+1 {
 		t.Errorf("%d CPUs, %d notes", len(h.CPUs), len(h.Notes))
 	}
 }

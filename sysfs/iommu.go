@@ -1,6 +1,10 @@
 package sysfs
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
+)
 
 // groupFolder is where the IOMMU groups are
 // (Documentation/ABI/testing/sysfs-kernel-iommu_groups).
@@ -64,7 +68,7 @@ func linkedGroup(id int, functions []*pciFunction) IOMMUGroup {
 	for _, f := range functions {
 		g.Devices = append(g.Devices, f.Address)
 	}
-	slices.SortFunc(g.Devices, compareDevices)
+	slices.SortFunc(g.Devices, notation.CompareDevices)
 	return g
 }
 
@@ -91,14 +95,14 @@ func (d *deviceReader) group(id int, dir string, functions []*pciFunction) IOMMU
 			d.member(&g, dir+"/devices", name)
 		}
 	}
-	slices.SortFunc(g.Devices, compareDevices)
+	slices.SortFunc(g.Devices, notation.CompareDevices)
 	g.Viable = g.Viable && len(g.Devices) > 0
 	return g
 }
 
 // hasFunction reports whether a name is among functions sorted by address.
 func hasFunction(functions []*pciFunction, name string) bool {
-	address, ok := folderPCIAddress(name)
+	address, ok := notation.FolderPCIAddress(name)
 	if !ok {
 		return false
 	}
@@ -109,7 +113,7 @@ func hasFunction(functions []*pciFunction, name string) bool {
 // member adds a device that is in the group's folder alone: one of another bus.
 func (d *deviceReader) member(g *IOMMUGroup, folder, name string) {
 	fault := "is not there"
-	if address, ok := folderPCIAddress(name); ok {
+	if address, ok := notation.FolderPCIAddress(name); ok {
 		if d.pci[address] != nil {
 			fault = "doesn't say itself that it is in this group"
 		}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // mediatedFolder has the mediated devices, mediatorFolder the devices that they
@@ -35,7 +37,7 @@ func (d *deviceReader) readMediated() {
 		}
 	}
 	slices.SortFunc(d.h.MediatedDeviceTypes, func(a, b MediatedDeviceType) int {
-		return cmp.Or(strings.Compare(a.ID, b.ID), compareDevices(a.Parent, b.Parent))
+		return cmp.Or(strings.Compare(a.ID, b.ID), notation.CompareDevices(a.Parent, b.Parent))
 	})
 	root := d.sys(mediatedFolder)
 	d.h.MediatedDevices = []MediatedDevice{}
@@ -60,7 +62,7 @@ func (d *deviceReader) mediators() []*mediator {
 			continue
 		}
 		dir := root + "/" + name
-		if _, ok := folderPCIAddress(name); ok {
+		if _, ok := notation.FolderPCIAddress(name); ok {
 			d.note(dir, "there is no such device with mediated types in %s", d.sys(pciFolder))
 			continue
 		}

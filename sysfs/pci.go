@@ -3,6 +3,8 @@ package sysfs
 import (
 	"slices"
 	"strings"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // pciFolder is where the PCI functions of all domains are
@@ -40,10 +42,10 @@ type pciFunction struct {
 // other files don't.
 func (d *deviceReader) readPCI() {
 	root := d.sys(pciFolder)
-	isAddress := func(name string) bool { _, ok := folderPCIAddress(name); return ok }
+	isAddress := func(name string) bool { _, ok := notation.FolderPCIAddress(name); return ok }
 	names := d.choose(root, isAddress, "PCI addresses")
 	for _, name := range names {
-		address, _ := folderPCIAddress(name)
+		address, _ := notation.FolderPCIAddress(name)
 		f := &pciFunction{address: address, dir: root + "/" + name}
 		f.Address = name
 		entries := d.present(f.dir)
@@ -105,7 +107,7 @@ func (d *deviceReader) relate(f *pciFunction, entries []string) {
 	f.grouped, f.isVirtual = has(entries, "iommu_group"), has(entries, "physfn")
 	f.mediates = has(entries, "mdev_supported_types")
 	for _, name := range entries {
-		if child, ok := folderPCIAddress(name); ok && child != f.address {
+		if child, ok := notation.FolderPCIAddress(name); ok && child != f.address {
 			f.children = append(f.children, child)
 		}
 		if !numberedAs(name, "virtfn") {
@@ -113,7 +115,7 @@ func (d *deviceReader) relate(f *pciFunction, entries []string) {
 		}
 		path := f.dir + "/" + name
 		target, _ := d.link(path)
-		address, ok := folderPCIAddress(target)
+		address, ok := notation.FolderPCIAddress(target)
 		if !ok {
 			d.note(path, "it leads to %.80q, which is not a PCI address", target)
 			continue
@@ -199,7 +201,7 @@ func (d *deviceReader) virtualFunctions(f *pciFunction) {
 		}
 	}
 	if f.SRIOV != nil {
-		slices.SortFunc(f.SRIOV.VirtualFunctions, compareDevices)
+		slices.SortFunc(f.SRIOV.VirtualFunctions, notation.CompareDevices)
 		f.SRIOV.VirtualFunctions = slices.Compact(f.SRIOV.VirtualFunctions)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // maxFile bounds what is read of one file, in bytes. A file of /sys has at most
@@ -23,15 +25,15 @@ import (
 const maxFile = 256 << 10
 
 // maxEntries bounds what is listed of one folder.
-const maxEntries = MaxID
+const maxEntries = notation.MaxID
 
 // maxNotes bounds the notes: who gets a thousand has read enough.
 const maxNotes = 1000
 
 // maxListed bounds the numbers of all the different lists of a tree together.
 // The lists of one kind divide the CPUs among them, so real machines stay below
-// some ten times MaxID.
-const maxListed = 16 * MaxID
+// some ten times notation.MaxID.
+const maxListed = 16 * notation.MaxID
 
 // reader reads files and keeps the notes. It is not safe for concurrent use.
 // One that has its roots is ready; close it after use.
@@ -204,7 +206,7 @@ func (r *reader) list(path string) (IDList, bool) {
 
 // parseList reads each list that is different once.
 func (r *reader) parseList(path, text string) (IDList, bool) {
-	return r.parseOnce(path, text, "", ParseIDList)
+	return r.parseOnce(path, text, "", notation.ParseIDList)
 }
 
 // cpuList reads who is in a group of CPUs from the first of the files that is
@@ -220,7 +222,7 @@ func (r *reader) cpuList(folder string, lists, masks []string) (text string, lis
 	}
 	for _, name := range masks {
 		if text, ok := r.text(folder + name); ok {
-			if list, ok := r.parseOnce(folder+name, text, "mask ", parseMask); ok {
+			if list, ok := r.parseOnce(folder+name, text, "mask ", notation.ParseMask); ok {
 				return text, list, true
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/agent/place"
-	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/hypervisor"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -81,15 +81,15 @@ func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, 
 	others := a.groupsInUse(m)
 	for i, d := range s.GetHostDevices() {
 		field := fmt.Sprintf("hostDevices[%d]", i)
-		var assigned hostdevice.Assignment
-		var obstacle *hostdevice.Obstacle
+		var assigned finder.Assignment
+		var obstacle *finder.Obstacle
 		switch device := d.GetDevice().(type) {
 		case *specv1.HostDevice_PciAddress:
 			field += ".pciAddress"
-			assigned, obstacle = hostdevice.AssignPCI(host, device.PciAddress)
+			assigned, obstacle = finder.AssignPCI(host, device.PciAddress)
 		case *specv1.HostDevice_Mdev:
 			field += ".mdev"
-			assigned, obstacle = hostdevice.AssignMediated(host, device.Mdev)
+			assigned, obstacle = finder.AssignMediated(host, device.Mdev)
 		}
 		if obstacle != nil {
 			faults.Add(field, "%s", obstacle)

@@ -1,6 +1,6 @@
 // Package hostdevice says which of a machine's PCI, mediated and USB devices an
 // administrator permits to be given to guests, and under which resource names.
-// The configuration is written as KubeVirt's permittedHostDevices is.
+// The configuration is written as KubeVirt's permittedHostDevices is. It reads nothing of a machine; finder, below it, does.
 package hostdevice
 
 import (
@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/resourcename"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // Permitted are the devices that may be given to guests.
@@ -52,10 +52,10 @@ type USBSelector struct {
 	Product string `yaml:"product"`
 }
 
-// ids are those of the device that is meant. KubeVirt takes fewer digits, too.
-func (s USBSelector) ids() (sysfs.VendorDevice, error) {
+// IDs are those of the device that is meant. KubeVirt takes fewer digits, too.
+func (s USBSelector) IDs() (notation.VendorDevice, error) {
 	padded := func(id string) string { return strings.Repeat("0", max(0, min(3, 4-len(id)))) + id }
-	return sysfs.ParseVendorDevice(padded(s.Vendor) + ":" + padded(s.Product))
+	return notation.ParseVendorDevice(padded(s.Vendor) + ":" + padded(s.Product))
 }
 
 // Validate reports every fault; keys are below "permittedHostDevices".
@@ -64,8 +64,8 @@ func (p Permitted) Validate(fault func(key, format string, args ...any)) {
 	for i, d := range p.PCI {
 		key := fmt.Sprintf("permittedHostDevices.pciHostDevices[%d]", i)
 		v.resource(key, d.ResourceName, "pciHostDevices")
-		_, errIDs := sysfs.ParseVendorDevice(d.VendorSelector)
-		_, errAddress := sysfs.ParsePCIAddress(d.AddressSelector)
+		_, errIDs := notation.ParseVendorDevice(d.VendorSelector)
+		_, errAddress := notation.ParsePCIAddress(d.AddressSelector)
 		switch {
 		case (d.VendorSelector == "") == (d.AddressSelector == ""):
 			fault(key, "want one of pciVendorSelector (10DE:1EB8) and pciAddressSelector (0000:65:00.0)")
@@ -89,7 +89,7 @@ func (p Permitted) Validate(fault func(key, format string, args ...any)) {
 			fault(key+".selectors", "is missing: want vendor and product of at least one device")
 		}
 		for j, s := range d.Selectors {
-			if _, err := s.ids(); err != nil {
+			if _, err := s.IDs(); err != nil {
 				fault(fmt.Sprintf("%s.selectors[%d]", key, j), "vendor and product: %v, as lsusb shows, in quotes", err)
 			}
 		}

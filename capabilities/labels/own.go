@@ -8,7 +8,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
@@ -65,7 +65,7 @@ func nested(v *view, add adder) {
 
 // isolatedCPUs is how many: their list has commas, which a label can't have.
 func isolatedCPUs(v *view, add adder) {
-	list, err := sysfs.ParseIDList(v.doc.GetHost().GetCpu().GetIsolated())
+	list, err := notation.ParseIDList(v.doc.GetHost().GetCpu().GetIsolated())
 	if err == nil && len(list) > 0 {
 		add("", strconv.Itoa(len(list)))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/internal/inotify"
@@ -22,7 +23,7 @@ type HostDevice struct {
 	roots     sysfs.Roots
 	hosts     *Hosts
 	// list makes devices of what is ready.
-	list func(d *HostDevice, host *sysfs.Host, all []hostdevice.Resource, ready []string) []deviceplugin.Device
+	list func(d *HostDevice, host *sysfs.Host, all []finder.Resource, ready []string) []deviceplugin.Device
 	// prefix of the variable that names the devices to the container.
 	prefix string
 	// cdi is VENDOR/CLASS; empty: device nodes are given.
@@ -31,14 +32,14 @@ type HostDevice struct {
 
 // newHostDevice offers what is permitted under one resource. All that is
 // permitted must be given, because resources share IOMMU groups.
-func newHostDevice(r hostdevice.Resource, permitted hostdevice.Permitted, roots sysfs.Roots, hosts *Hosts, cdi string) *HostDevice {
+func newHostDevice(r finder.Resource, permitted hostdevice.Permitted, roots sysfs.Roots, hosts *Hosts, cdi string) *HostDevice {
 	d := &HostDevice{resource: r.Name, permitted: permitted, roots: roots, hosts: hosts, cdi: cdi}
 	switch r.Kind {
-	case hostdevice.KindPCI:
+	case finder.KindPCI:
 		d.list, d.prefix = (*HostDevice).pci, "PCI_RESOURCE_"
-	case hostdevice.KindMediated:
+	case finder.KindMediated:
 		d.list, d.prefix = (*HostDevice).mediated, "MDEV_PCI_RESOURCE_"
-	case hostdevice.KindUSB:
+	case finder.KindUSB:
 		d.list, d.prefix = (*HostDevice).usb, "USB_RESOURCE_"
 	}
 	return d
@@ -66,7 +67,7 @@ func (d *HostDevice) Interests() []inotify.Interest {
 // Find reads the machine.
 func (d *HostDevice) Find(context.Context) []deviceplugin.Device {
 	host := d.hosts.Read()
-	all := d.permitted.Find(host)
+	all := finder.Find(d.permitted, host)
 	for _, r := range all {
 		if r.Name == d.resource {
 			return d.list(d, host, all, r.Ready)

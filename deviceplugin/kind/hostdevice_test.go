@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -175,11 +176,11 @@ func TestUSBComesAndGoes(t *testing.T) {
 // Kernels without nodes of groups, and ids that are too long.
 func TestOddDevices(t *testing.T) {
 	host := &sysfs.Host{VFIO: sysfs.VFIO{Groups: []string{"2"}}}
-	if got := hostdevice.Nodes(host, 1, []string{"vfio0"}); !slices.Equal(got, []string{"vfio/devices/vfio0"}) {
+	if got := finder.Nodes(host, 1, []string{"vfio0"}); !slices.Equal(got, []string{"vfio/devices/vfio0"}) {
 		t.Errorf("%q", got)
 	}
 	for group, cdevs := range map[int][]string{1: {"vfio0", ""}, 2: {"vfio0"}} {
-		if got := hostdevice.Nodes(host, group, cdevs); len(got) != 3 || got[0] != "vfio/vfio" {
+		if got := finder.Nodes(host, group, cdevs); len(got) != 3 || got[0] != "vfio/vfio" {
 			t.Errorf("%q", got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -107,7 +108,7 @@ func (c Config) Kinds() []deviceplugin.Kind {
 }
 
 // hostDevices are the permitted resources, with nothing of any machine.
-func (c Config) hostDevices() []hostdevice.Resource { return c.Permitted.Find(&sysfs.Host{}) }
+func (c Config) hostDevices() []finder.Resource { return finder.Find(c.Permitted, &sysfs.Host{}) }
 
 func or(value, fallback string) string {
 	if value == "" {

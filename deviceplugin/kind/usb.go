@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // usb makes a device of each set: one USB device for each of its selectors.
-func (d *HostDevice) usb(host *sysfs.Host, _ []hostdevice.Resource, ready []string) []deviceplugin.Device {
+func (d *HostDevice) usb(host *sysfs.Host, _ []finder.Resource, ready []string) []deviceplugin.Device {
 	var devices []deviceplugin.Device
 	for _, set := range ready {
 		var nodes []int
@@ -49,7 +50,7 @@ func (d *HostDevice) usbNode(host *sysfs.Host, bus int) int {
 	}
 	way := strings.Split(target, "/")
 	for _, name := range slices.Backward(way) {
-		address, err := sysfs.ParsePCIAddress(name)
+		address, err := notation.ParsePCIAddress(name)
 		if err != nil {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -14,11 +14,11 @@ import (
 // group belongs to the resource of its first permitted function; others of its
 // functions go with it, whatever resource they are permitted under, because two
 // containers can't have parts of one group.
-func (d *HostDevice) pci(host *sysfs.Host, all []hostdevice.Resource, _ []string) []deviceplugin.Device {
-	owner := make(map[string]hostdevice.Resource) // by address
+func (d *HostDevice) pci(host *sysfs.Host, all []finder.Resource, _ []string) []deviceplugin.Device {
+	owner := make(map[string]finder.Resource) // by address
 	for _, r := range all {
 		for _, address := range r.Ready {
-			if _, taken := owner[address]; r.Kind == hostdevice.KindPCI && !taken {
+			if _, taken := owner[address]; r.Kind == finder.KindPCI && !taken {
 				owner[address] = r
 			}
 		}
@@ -43,7 +43,7 @@ func (d *HostDevice) pci(host *sysfs.Host, all []hostdevice.Resource, _ []string
 		for _, f := range functions {
 			addresses, cdevs = append(addresses, f.Address), append(cdevs, f.VFIODevice)
 		}
-		paths := hostdevice.Nodes(host, id, cdevs)
+		paths := finder.Nodes(host, id, cdevs)
 		devices = append(devices, deviceplugin.Device{
 			ID: strconv.Itoa(id), NUMANodes: ascending(nodes[id]), Near: near(first),
 			Obstacle: d.obstacle(paths), Grant: d.grant(strings.Join(addresses, ","), first.Address, paths),
@@ -63,13 +63,13 @@ func near(f sysfs.PCIDevice) string {
 }
 
 // mediated makes a device of each mediated one: each is in a group of its own.
-func (d *HostDevice) mediated(host *sysfs.Host, _ []hostdevice.Resource, ready []string) []deviceplugin.Device {
+func (d *HostDevice) mediated(host *sysfs.Host, _ []finder.Resource, ready []string) []deviceplugin.Device {
 	var devices []deviceplugin.Device
 	for _, m := range host.MediatedDevices {
 		if !slices.Contains(ready, m.UUID) {
 			continue
 		}
-		paths := hostdevice.Nodes(host, m.IOMMUGroup, []string{m.VFIODevice})
+		paths := finder.Nodes(host, m.IOMMUGroup, []string{m.VFIODevice})
 		var nodes []int
 		if m.Node >= 0 {
 			nodes = []int{m.Node}

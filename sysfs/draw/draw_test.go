@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -179,7 +180,7 @@ func TestLargeMachineIsReadable(t *testing.T) {
 	var listed int
 	for _, m := range regexp.MustCompile(`L3 .*: CPUs (.*)\n`).FindAllStringSubmatch(text, -1) {
 		for list := range strings.SplitSeq(m[1], " | ") {
-			ids, err := sysfs.ParseIDList(list)
+			ids, err := notation.ParseIDList(list)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -56,7 +56,7 @@ func others(from int, row []uint8) []chapi.NUMADistance {
 	return out
 }
 
-func numbers(ids sysfs.IDList) []uint32 {
+func numbers(ids notation.IDList) []uint32 {
 	out := make([]uint32, len(ids))
 	for i, id := range ids {
 		out[i] = uint32(id)

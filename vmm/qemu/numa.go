@@ -9,7 +9,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -126,7 +126,7 @@ func (b *builder) nodeVCPUs(index int, node *specv1.NUMANode) []string {
 	return ranges(ids)
 }
 
-func ranges(ids sysfs.IDList) []string {
+func ranges(ids notation.IDList) []string {
 	var pairs []string
 	if len(ids) == 0 {
 		return pairs

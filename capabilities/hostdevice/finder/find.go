@@ -1,11 +1,15 @@
-package hostdevice
+// Package finder finds which of a machine's devices are those that an administrator permits, and whether a guest can be given
+// them: PCI, mediated and USB devices.
+package finder
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
 // Kind is what kind of device a resource stands for.
@@ -37,7 +41,7 @@ type Obstacle struct {
 
 // Find returns the permitted resources, sorted by name, with the devices that
 // this machine has. A resource without devices has empty lists.
-func (p Permitted) Find(host *sysfs.Host) []Resource {
+func Find(p hostdevice.Permitted, host *sysfs.Host) []Resource {
 	f := finder{host: host, groups: groups(host), byName: make(map[string]*Resource)}
 	for _, d := range p.PCI {
 		f.pci(d, f.resource(d.ResourceName, KindPCI, d.External))
@@ -75,9 +79,9 @@ func (f *finder) resource(name string, kind Kind, external bool) *Resource {
 	return r
 }
 
-func (f *finder) pci(selector PCI, r *Resource) {
+func (f *finder) pci(selector hostdevice.PCI, r *Resource) {
 	for _, d := range f.host.PCIDevices {
-		if !selector.means(d) {
+		if !means(selector, d) {
 			continue
 		}
 		if reason, remedy := f.pciObstacle(d); reason != "" {
@@ -89,12 +93,12 @@ func (f *finder) pci(selector PCI, r *Resource) {
 }
 
 // means reports whether a device is meant. What can't be read means none: Validate has said so.
-func (p PCI) means(d sysfs.PCIDevice) bool {
+func means(p hostdevice.PCI, d sysfs.PCIDevice) bool {
 	if p.AddressSelector != "" {
-		address, err := sysfs.ParsePCIAddress(p.AddressSelector)
+		address, err := notation.ParsePCIAddress(p.AddressSelector)
 		return err == nil && address.String() == d.Address
 	}
-	ids, err := sysfs.ParseVendorDevice(p.VendorSelector)
+	ids, err := notation.ParseVendorDevice(p.VendorSelector)
 	return err == nil && d.Matches(ids)
 }
 
@@ -118,7 +122,7 @@ func (f *finder) pciObstacle(d sysfs.PCIDevice) (reason, remedy string) {
 	return "", ""
 }
 
-func (f *finder) mediated(selector Mediated, r *Resource) {
+func (f *finder) mediated(selector hostdevice.Mediated, r *Resource) {
 	wanted := spaceless(selector.NameSelector)
 	names := make(map[string]bool) // ids of the types meant
 	for _, t := range f.host.MediatedDeviceTypes {
@@ -144,7 +148,7 @@ func spaceless(name string) string { return strings.ReplaceAll(name, " ", "_") }
 
 // usb puts devices together, one for each selector, for as long as there are
 // some of all.
-func (f *finder) usb(permitted USB, r *Resource) {
+func (f *finder) usb(permitted hostdevice.USB, r *Resource) {
 	taken := make(map[string]bool)
 	for {
 		var set []string
@@ -165,8 +169,8 @@ func (f *finder) usb(permitted USB, r *Resource) {
 }
 
 // freeUSB finds the first device that a selector means and that isn't taken.
-func (f *finder) freeUSB(s USBSelector, taken map[string]bool) (string, bool) {
-	ids, err := s.ids()
+func (f *finder) freeUSB(s hostdevice.USBSelector, taken map[string]bool) (string, bool) {
+	ids, err := s.IDs()
 	if err != nil {
 		return "", false
 	}

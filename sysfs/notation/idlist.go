@@ -1,4 +1,4 @@
-package sysfs
+package notation
 
 import (
 	"fmt"
@@ -46,14 +46,14 @@ func parseRange(part string) (IDList, error) {
 	if !isRange {
 		last = first
 	}
-	low, err1 := parseID(first)
-	high, err2 := parseID(last)
+	low, err1 := ParseID(first)
+	high, err2 := ParseID(last)
 	used, group := 1, 1
 	var err3, err4 error
 	if stepped {
 		u, g, _ := strings.Cut(step, "/")
-		used, err3 = parseID(u)
-		group, err4 = parseID(g)
+		used, err3 = ParseID(u)
+		group, err4 = ParseID(g)
 	}
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || low > high || group < 1 || used > group || used < 1 {
 		return nil, fmt.Errorf("%.40q is not a range of numbers", part)
@@ -67,9 +67,9 @@ func parseRange(part string) (IDList, error) {
 	return ids, nil
 }
 
-// parseMask reads the kernel's mask notation (bitmap_print_to_pagebuf): words of
+// ParseMask reads the kernel's mask notation (bitmap_print_to_pagebuf): words of
 // 32 bits in hex, the highest first: "00000001,0000000f" is 0-3 and 32.
-func parseMask(text string) (IDList, error) {
+func ParseMask(text string) (IDList, error) {
 	words := strings.Split(strings.TrimSpace(text), ",")
 	list := IDList{}
 	for i := len(words) - 1; i >= 0; i-- {
@@ -87,7 +87,8 @@ func parseMask(text string) (IDList, error) {
 	return list, nil
 }
 
-func parseID(text string) (int, error) {
+// ParseID reads one number of a list.
+func ParseID(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n >= MaxID {
 		return 0, fmt.Errorf("%.40q is not a number below %d", text, MaxID)

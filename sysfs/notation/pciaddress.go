@@ -1,4 +1,6 @@
-package sysfs
+// Package notation reads and writes what the kernel writes in many places: lists of CPUs and NUMA nodes, PCI addresses, vendors'
+// and devices' numbers. It reads no files; package sysfs does.
+package notation
 
 import (
 	"cmp"
@@ -34,18 +36,18 @@ func parsePCIAddress(text string) (PCIAddress, bool) {
 	if !found || len(domainText) < 4 || len(rest) != 7 || rest[2] != ':' || rest[5] != '.' {
 		return PCIAddress{}, false
 	}
-	domain, ok1 := parseHex(domainText, 32)
-	bus, ok2 := parseHex(rest[:2], 8)
-	device, ok3 := parseHex(rest[3:5], 5)
-	function, ok4 := parseHex(rest[6:], 3)
+	domain, ok1 := ParseHex(domainText, 32)
+	bus, ok2 := ParseHex(rest[:2], 8)
+	device, ok3 := ParseHex(rest[3:5], 5)
+	function, ok4 := ParseHex(rest[6:], 3)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return PCIAddress{}, false
 	}
 	return PCIAddress{domain<<16 | bus<<8 | device<<3 | function}, true
 }
 
-// parseHex reads hex digits alone, no more of them than so many bits need.
-func parseHex(text string, bits int) (uint64, bool) {
+// ParseHex reads hex digits alone, no more of them than so many bits need.
+func ParseHex(text string, bits int) (uint64, bool) {
 	if len(text) > (bits+3)/4 {
 		return 0, false
 	}
@@ -86,18 +88,18 @@ func (a *PCIAddress) UnmarshalText(text []byte) error {
 	return err
 }
 
-// folderPCIAddress reads an address as the kernel itself writes it, so that no
+// FolderPCIAddress reads an address as the kernel itself writes it, so that no
 // two names are one address.
-func folderPCIAddress(name string) (PCIAddress, bool) {
+func FolderPCIAddress(name string) (PCIAddress, bool) {
 	address, ok := parsePCIAddress(name)
 	return address, ok && address.String() == name
 }
 
-// compareDevices orders the names of devices: PCI addresses by number, before
+// CompareDevices orders the names of devices: PCI addresses by number, before
 // all others.
-func compareDevices(a, b string) int {
-	addressA, isA := folderPCIAddress(a)
-	addressB, isB := folderPCIAddress(b)
+func CompareDevices(a, b string) int {
+	addressA, isA := FolderPCIAddress(a)
+	addressB, isB := FolderPCIAddress(b)
 	switch {
 	case isA && isB:
 		return addressA.Compare(addressB)

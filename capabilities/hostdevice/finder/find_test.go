@@ -1,56 +1,13 @@
-package hostdevice
+package finder
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/sysfs"
 )
-
-func TestValidate(t *testing.T) {
-	good := Permitted{
-		PCI: []PCI{
-			{VendorSelector: "10DE:1EB8", ResourceName: "nvidia.com/TU104GL_Tesla_T4"},
-			{AddressSelector: "0000:65:00.0", ResourceName: "nvidia.com/TU104GL_Tesla_T4"},
-			{AddressSelector: "10000:e1:00.0", ResourceName: "example.org/nvme", External: true},
-		},
-		Mediated: []Mediated{{NameSelector: "GRID T4-1Q", ResourceName: "nvidia.com/GRID_T4-1Q"}},
-		USB:      []USB{{ResourceName: "kubevirt.io/storage", Selectors: []USBSelector{{"46f4", "1"}}}},
-	}
-	bad := map[string]Permitted{
-		"pciHostDevices[0]: want one of":                              {PCI: []PCI{{ResourceName: "a.b/c"}}},
-		"pciHostDevices[0]: want one":                                 {PCI: []PCI{{VendorSelector: "10de:1eb8", AddressSelector: "0000:65:00.0", ResourceName: "a.b/c"}}},
-		`pciVendorSelector: "10DE" is not a vendor and a device`:      {PCI: []PCI{{VendorSelector: "10DE", ResourceName: "a.b/c"}}},
-		`pciAddressSelector: "65:00.0" is not a PCI address`:          {PCI: []PCI{{AddressSelector: "65:00.0", ResourceName: "a.b/c"}}},
-		`resourceName: "T4": want DOMAIN/NAME`:                        {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "T4"}}},
-		`resourceName: "x.kubernetes.io/T4"`:                          {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "x.kubernetes.io/T4"}}},
-		`resourceName: "devices.kubevirt.io/kvm"`:                     {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "devices.kubevirt.io/kvm"}}},
-		"mdevNameSelector: is missing":                                {Mediated: []Mediated{{ResourceName: "a.b/c"}}},
-		"usb[0].selectors: is missing":                                {USB: []USB{{ResourceName: "a.b/c"}}},
-		`usb[0].selectors[0]: vendor and product: "000x:0001" is not`: {USB: []USB{{ResourceName: "a.b/c", Selectors: []USBSelector{{"x", "1"}}}}},
-		"is a resource of pciHostDevices too": {
-			PCI:      []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "a.b/c"}},
-			Mediated: []Mediated{{NameSelector: "x", ResourceName: "a.b/c"}},
-		},
-	}
-	if faults := faultsOf(good); len(faults) != 0 {
-		t.Errorf("%q", faults)
-	}
-	for want, p := range bad {
-		if got := strings.Join(faultsOf(p), "\n"); !strings.Contains(got, "permittedHostDevices.") || !strings.Contains(got, want) {
-			t.Errorf("%q doesn't say %q", got, want)
-		}
-	}
-}
-
-func faultsOf(p Permitted) (faults []string) {
-	p.Validate(func(key, format string, args ...any) {
-		faults = append(faults, key+": "+fmt.Sprintf(format, args...))
-	})
-	return faults
-}
 
 func TestFind(t *testing.T) {
 	gpu := sysfs.PCIDevice{Vendor: 0x10de, Device: 0x1eb8, Driver: "vfio-pci", IOMMUGroup: 1, Address: "0000:65:00.0"}
@@ -76,16 +33,16 @@ func TestFind(t *testing.T) {
 			{Bus: 2, Device: 4, Vendor: 0x0951, Product: 0x1666},
 		},
 	}
-	got := Permitted{
-		PCI: []PCI{
+	got := Find(hostdevice.Permitted{
+		PCI: []hostdevice.PCI{
 			{VendorSelector: "10DE:1EB8", ResourceName: "nvidia.com/T4"},
 			{AddressSelector: "0000:65:00.0", ResourceName: "nvidia.com/T4"},
 			{AddressSelector: "00000000:01:00.0", ResourceName: "intel.com/i210", External: true},
 			{VendorSelector: "1234:5678", ResourceName: "example.org/absent"},
 		},
-		Mediated: []Mediated{{NameSelector: "GRID_T4-1Q", ResourceName: "nvidia.com/GRID_T4-1Q"}, {NameSelector: "nvidia-223", ResourceName: "nvidia.com/GRID_T4-2Q"}},
-		USB:      []USB{{ResourceName: "kubevirt.io/pair", Selectors: []USBSelector{{"46F4", "0001"}, {"951", "1666"}}}},
-	}.Find(host)
+		Mediated: []hostdevice.Mediated{{NameSelector: "GRID_T4-1Q", ResourceName: "nvidia.com/GRID_T4-1Q"}, {NameSelector: "nvidia-223", ResourceName: "nvidia.com/GRID_T4-2Q"}},
+		USB:      []hostdevice.USB{{ResourceName: "kubevirt.io/pair", Selectors: []hostdevice.USBSelector{{"46F4", "0001"}, {"951", "1666"}}}},
+	}, host)
 	type row struct {
 		ready     []string
 		obstacles []string

@@ -1,4 +1,4 @@
-package sysfs
+package notation
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ type VendorDevice struct {
 // lspci and lsusb print them and KubeVirt's selectors have them.
 func ParseVendorDevice(text string) (VendorDevice, error) {
 	vendorText, deviceText, _ := strings.Cut(text, ":")
-	vendor, ok1 := parseHex(vendorText, 16)
-	device, ok2 := parseHex(deviceText, 16)
+	vendor, ok1 := ParseHex(vendorText, 16)
+	device, ok2 := ParseHex(deviceText, 16)
 	if !ok1 || !ok2 || len(vendorText) != 4 || len(deviceText) != 4 {
 		return VendorDevice{}, fmt.Errorf("%.40q is not a vendor and a device: write four hex digits each, such as \"10de:1eb8\"", text)
 	}
@@ -25,13 +25,3 @@ func ParseVendorDevice(text string) (VendorDevice, error) {
 
 // String returns what ParseVendorDevice reads, in lower case.
 func (v VendorDevice) String() string { return fmt.Sprintf("%04x:%04x", v.Vendor, v.Device) }
-
-// Matches reports whether the function is of that kind.
-func (d PCIDevice) Matches(kind VendorDevice) bool {
-	return VendorDevice{d.Vendor, d.Device} == kind
-}
-
-// Matches reports whether the device is of that kind.
-func (d USBDevice) Matches(kind VendorDevice) bool {
-	return VendorDevice{d.Vendor, d.Product} == kind
-}

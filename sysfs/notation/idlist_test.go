@@ -1,4 +1,4 @@
-package sysfs
+package notation
 
 import (
 	"slices"
@@ -74,7 +74,7 @@ func TestParseMask(t *testing.T) {
 		"": "wrong", "x": "wrong", "100000000": "wrong", "1,,1": "wrong", "-1": "wrong", "1" + strings.Repeat(",0", 2047): "65504",
 		"0" + strings.Repeat(",0", 2048): "wrong",
 	} {
-		list, err := parseMask(text)
+		list, err := ParseMask(text)
 		if got := list.String(); (err != nil) != (want == "wrong") || (err == nil && got != want) {
 			t.Errorf("%.60q: %q (%v), want %s", text, got, err, want)
 		}
@@ -87,7 +87,7 @@ func FuzzParseMask(f *testing.F) {
 	f.Add("3")
 	f.Add(",")
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseMask(text)
+		list, err := ParseMask(text)
 		if err != nil {
 			return
 		}
