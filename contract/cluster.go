@@ -39,38 +39,6 @@ const (
 // is the code that runtimes give a container of whose process they know nothing.
 const ExitUnknown = 255
 
-// SavedPrefix begins the last words of a shim in a pod whose VM was saved; the image's id, a
-// space and its folder follow.
-const SavedPrefix = "saved image "
-
-// Last words of a shim in a pod. One of before these were added says nothing of a shutdown, nor when it was ended before
-// its guest ran.
-const (
-	// SuspendedWords: the guest has suspended itself to disk.
-	SuspendedWords = "the guest suspended itself to disk"
-	// ShutdownWords: the guest ran, and has shut down.
-	ShutdownWords = "the guest shut down"
-	// PanickedWords: the guest ran, and panicked.
-	PanickedWords = "the guest panicked"
-	// UnstartedWords: the shim was asked to end before the guest ran.
-	UnstartedWords = "ended before the guest ran"
-)
-
-// Reasons with which the last words of a shim in a pod begin, before a colon and a space, if
-// the VM could not be restored. Other failures have none.
-const (
-	// RestoreImageUsed: a guest has gone on from the image before.
-	RestoreImageUsed = "ImageUsed"
-	// RestoreImageMissing: there is no image, or not a whole one.
-	RestoreImageMissing = "ImageMissing"
-	// RestoreImageDamaged: its sums are wrong.
-	RestoreImageDamaged = "ImageDamaged"
-	// RestoreImageUnfit: another vmlet, VMM, hypervisor or CPU is needed.
-	RestoreImageUnfit = "ImageUnfit"
-	// RestoreDiskChanged: a disk was written to since the save.
-	RestoreDiskChanged = "DiskChanged"
-)
-
 // TaintFormerMachineOff, with any value and effect, says of a Node that the machine which it was before is off. Of the one
 // that it is now it says nothing, as the taint out-of-service would, on which Kubernetes acts, too.
 const TaintFormerMachineOff = "vmlet.io/former-machine-off"

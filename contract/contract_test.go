@@ -34,10 +34,8 @@ func names(t *testing.T) []string {
 		}
 		files = append(files, file)
 	}
-	checked, err := new(types.Config).Check("contract", parsed, files, nil)
-	if err != nil {
-		t.Fatalf("it imports nothing, and doesn't compile by itself: %v", err)
-	}
+	config := types.Config{Error: func(error) {}} // no constant needs what is imported
+	checked, _ := config.Check("contract", parsed, files, nil)
 	var all []string
 	for _, name := range checked.Scope().Names() {
 		c, is := checked.Scope().Lookup(name).(*types.Const)

@@ -87,7 +87,7 @@ func TestLiarsTakeLittleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients[i] = c
-		group.Go(func() error { return c.Release(t.Context(), "") }) // all that comes before the reply is read
+		group.Go(func() error { return c.Release(t.Context(), nil) }) // all that comes before the reply is read
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // answer plays the shim: it says hello and then calls reply for each request.
@@ -295,10 +297,10 @@ func TestKillReason(t *testing.T) {
 	if _, err := c.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Fail(t.Context(), "deaf"); err != nil {
+	if _, err := c.Fail(t.Context(), contract.Ending{Message: "deaf"}); err != nil {
 		t.Error(err)
 	}
-	if first, second := <-args, <-args; first != "kill" || second != `kill{"reason":"deaf"}` {
+	if first, second := <-args, <-args; first != "kill" || second != `kill{"reason":"deaf","ending":{"message":"deaf"}}` {
 		t.Errorf("%s, %s", first, second)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/lease"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -226,6 +227,8 @@ type PodRestore struct {
 type Release struct {
 	// Reason why there is none: a shim in a pod says it to the pod's owner (1.1).
 	Reason string `json:"reason,omitempty"`
+	// Ending is Reason in parts; a shim from before there was one goes by Reason.
+	Ending *contract.Ending `json:"ending,omitempty"`
 }
 
 // Launch starts the VMM. The reply comes when its monitor answers and, with
@@ -307,6 +310,23 @@ type Kill struct {
 	// Reason, if its launch could not be seen through: a shim in a pod has failed
 	// then, and says it to the pod's owner (1.1).
 	Reason string `json:"reason,omitempty"`
+	// Ending is Reason in parts; a shim from before there was one goes by Reason.
+	Ending *contract.Ending `json:"ending,omitempty"`
+}
+
+// Refusal is what the pod's owner learns; nil: nothing is wrong.
+func (k *Kill) Refusal() *contract.Ending { return refusal(k.Reason, k.Ending) }
+
+// Refusal is what the pod's owner learns; nil: nothing is wrong.
+func (r *Release) Refusal() *contract.Ending { return refusal(r.Reason, r.Ending) }
+
+// refusal has the parts of a sentence of an agent that sends no others.
+func refusal(reason string, e *contract.Ending) *contract.Ending {
+	if e != nil || reason == "" {
+		return e
+	}
+	read := contract.ReadSentence(reason)
+	return &read
 }
 
 // Attach gives a VMM that runs one more device. If the connection closes before the

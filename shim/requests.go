@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Launch starts the VMM with the files that the plan's FileReceived count on;
@@ -85,13 +87,16 @@ func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx
 
 // Fail is Kill of a VMM whose launch can't be seen through: a shim in a pod tells
 // its owner why.
-func (c *Client) Fail(ctx context.Context, reason string) (*Exit, error) {
-	return ask[Exit](ctx, c, OpKill, Kill{Reason: reason})
+func (c *Client) Fail(ctx context.Context, why contract.Ending) (*Exit, error) {
+	return ask[Exit](ctx, c, OpKill, Kill{Reason: why.Sentence(), Ending: &why})
 }
 
-// Release ends a shim whose VMM isn't running; a shim in a pod says why.
-func (c *Client) Release(ctx context.Context, reason string) error {
-	return c.request(ctx, OpRelease, Release{Reason: reason})
+// Release ends a shim whose VMM isn't running; a shim in a pod says why, unless why is nil.
+func (c *Client) Release(ctx context.Context, why *contract.Ending) error {
+	if why == nil {
+		return c.request(ctx, OpRelease, Release{})
+	}
+	return c.request(ctx, OpRelease, Release{Reason: why.Sentence(), Ending: why})
 }
 
 // Attach gives the VMM one more device. When ctx ends first it is aborted, and undone

@@ -153,7 +153,7 @@ func (a *acquisition) endShim(ctx context.Context) error {
 		defer process.Close()
 	}
 	_, errKill := a.shim.Kill(ctx)
-	errRelease := a.shim.Release(ctx, "")
+	errRelease := a.shim.Release(ctx, nil)
 	defer a.shim.Close()
 	if process != nil { // else it has ended already
 		err = process.Wait(ctx)

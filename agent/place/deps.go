@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -92,9 +93,9 @@ type Ender interface {
 	// Kill ends the VMM at once.
 	Kill(ctx context.Context) (*shim.Exit, error)
 	// Fail is Kill after a launch that failed; a shim in a pod says why.
-	Fail(ctx context.Context, reason string) (*shim.Exit, error)
+	Fail(ctx context.Context, why contract.Ending) (*shim.Exit, error)
 	// Release ends a shim that has started no VMM.
-	Release(ctx context.Context, reason string) error
+	Release(ctx context.Context, why *contract.Ending) error
 }
 
 // Shims starts shims and finds those that run.

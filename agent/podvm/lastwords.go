@@ -11,15 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// lastWords returns the message that a pod's container ends with when its VM did not come up. If the
-// agent finds that an image can't be restored, it begins with one of contract's reasons, by which the
-// controller decides whether to try again. The shim adds the reason to what it finds itself.
-func lastWords(why error) string {
-	text := fault.Clip(why.Error(), fault.MaxMessage)
-	if reason := restoreReason(why); reason != "" {
-		return reason + ": " + text
-	}
-	return text
+// lastWords returns what a pod's container ends with when its VM did not come up. If the agent finds that an image
+// can't be restored, it has one of contract's reasons, by which the controller decides whether to try again. The
+// shim adds the reason to what it finds itself.
+func lastWords(why error) contract.Ending {
+	return contract.Ending{Reason: restoreReason(why), Message: fault.Clip(why.Error(), fault.MaxMessage)}
 }
 
 // restoreReason is one of contract's, empty for what is wrong with no image or was found by the

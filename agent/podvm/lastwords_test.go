@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestLastWords: the controller reads the reason off their beginning.
+// TestLastWords: an image that the agent refuses has its reason.
 func TestLastWords(t *testing.T) {
 	refused := func(code shim.Code, message string) error {
 		return fmt.Errorf("vm default/web: %w", &shim.Error{Code: code, Message: message})
@@ -37,7 +37,7 @@ func TestLastWords(t *testing.T) {
 		"damaged, by a shim": {refused(shim.CodeDamaged, "chunk 1"), "vm default/web: chunk 1"},
 		"a disk, by a shim":  {refused(shim.CodeChangedDisk, "root"), "vm default/web: root"},
 	} {
-		if got := lastWords(test.why); got != test.want {
+		if got := lastWords(test.why).Sentence(); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -82,8 +82,8 @@ func TestRestoreRefusedInPod(t *testing.T) {
 			})
 			said := n.refusal(t, proc)
 			wantText(t, said, test.want...)
-			if got := said[:len(test.want[0])]; got != test.want[0] {
-				t.Errorf("they begin with %q, want %q", got, test.want[0])
+			if got := proc.Pod.Ending.Reason; got != contract.RestoreImageUnfit {
+				t.Errorf("the reason is %q, want %q", got, contract.RestoreImageUnfit)
 			}
 			if a.is(lifecycle.Running)() {
 				t.Error("it runs")

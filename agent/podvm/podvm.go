@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/internal/inotify"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -231,10 +232,10 @@ func idle(ctx context.Context, conn place.Shim, d time.Duration) error {
 }
 
 // turnAway ends a shim, which tells the pod's owner why, and waits until it has gone.
-func (p *Runner) turnAway(ctx context.Context, conn place.Shim, why string) {
+func (p *Runner) turnAway(ctx context.Context, conn place.Shim, why contract.Ending) {
 	bounded, cancel := context.WithTimeout(ctx, place.EndPatience)
 	defer cancel()
-	_ = conn.Release(bounded, why) // it may be gone already
+	_ = conn.Release(bounded, &why) // it may be gone already
 	_ = idle(bounded, conn, place.EndPatience)
 	conn.Close()
 }

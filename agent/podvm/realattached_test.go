@@ -80,8 +80,11 @@ func (n *attachingNode) words() string { return filepath.Join(n.root, "log") }
 func (n *attachingNode) saidLast(t *testing.T, want string) {
 	t.Helper()
 	said, err := os.ReadFile(n.words())
-	if err != nil || !strings.HasPrefix(string(said), want) {
-		t.Errorf("the container's last words are %q, %v, want %q", said, err, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := contract.ReadEnding(string(said)); strings.TrimSpace(e.Reason+" "+e.Image+" "+e.Directory) != want {
+		t.Errorf("the container's last words are %q, want %q", said, want)
 	}
 }
 
@@ -135,7 +138,7 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	if err := n.attacher.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the other pod has ended: %v", err)
 	}
-	n.saidLast(t, contract.SavedPrefix+result.ImageId+" "+into.Directory)
+	n.saidLast(t, contract.GuestSaved+" "+result.ImageId+" "+into.Directory)
 
 	// Any pod that mounts the volume lets the guest go on, one of them.
 	restore := []string{"--restore", filepath.Join(n.volume, into.Directory), "--once"}
@@ -170,13 +173,13 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	<-ended
 	_, ended = n.run(restore...)
 	<-ended
-	n.saidLast(t, contract.RestoreImageUsed+": ")
+	n.saidLast(t, contract.RestoreImageUsed)
 	if err := memory.Remove(filepath.Join(n.volume, into.Directory)); err != nil {
 		t.Fatal(err)
 	}
 	_, ended = n.run(restore...)
 	<-ended
-	n.saidLast(t, contract.RestoreImageMissing+": ")
+	n.saidLast(t, contract.RestoreImageMissing)
 }
 
 // nothingOpen: no process of the VM's has anything of the volume open.

@@ -182,7 +182,7 @@ func (ad *adoption) awaitEnd(ctx context.Context, process place.ShimProcess, pat
 // release ends a shim whose agent died before it had it start a VMM.
 func release(ctx context.Context, conn place.Shim) error {
 	defer conn.Close()
-	return conn.Release(ctx, "")
+	return conn.Release(ctx, nil)
 }
 
 // TakeUp makes a VM the agent's again whose shim runs, and which has that lease.

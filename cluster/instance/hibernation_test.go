@@ -422,7 +422,7 @@ func TestHibernating(t *testing.T) {
 		{"not started", newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave)).withPod(bound).recordedAs(kubevirtv1.PhaseScheduling), yes, reasonWaiting, "has not started yet"},
 		{"silent", saving(true, runsSince(time.Hour), readiness(corev1.ConditionUnknown)), yes, reasonWaiting, "it is not known whether the guest runs"},
 		{"shut down", saving(true, exited(0, "")), no, reasonNotSaved, "ended before it was saved: the guest shut down"},
-		{"saved", toTarget(saving(true, exited(0, contract.SavedPrefix+testImage+" "+contract.HibernationFolder+"/"+testDirectory))), no, ReasonSaved, "saved to claim memory"},
+		{"saved", toTarget(saving(true, exited(0, savedTo(testImage, contract.HibernationFolder+"/"+testDirectory)))), no, ReasonSaved, "saved to claim memory"},
 
 		{"no volume", saving(false, runs(running)).leavesClaim(), no, reasonAttachFailed, "spec.utilityVolumes has no volume"},
 		{"no claim", noClaim(saving(false, runs(running))), no, reasonAttachFailed, "there is no PersistentVolumeClaim memory"},
@@ -444,7 +444,7 @@ func TestHibernating(t *testing.T) {
 		{"a node's words", saving(false, runs(running)).attachedBy(serving).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
 			no, reasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
 		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, reasonSuspendFailed, "QEMU said no"},
-		{"suspended", toSuspend(saving(false, exited(0, contract.SuspendedWords))), no, ReasonSuspended, "suspended itself"},
+		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, ReasonSuspended, "suspended itself"},
 	} {
 		s := c.in.status()
 		got := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)

@@ -29,23 +29,27 @@ const maxFolder = 512
 // from its caller.
 type written struct{ id, folder string }
 
-// savedWords reads the last words of a shim whose VM was saved.
-func savedWords(message string) (w written, is bool) {
-	rest, is := strings.CutPrefix(strings.TrimRight(message, "\n"), contract.SavedPrefix)
-	if !is || len(rest) > maxFolder {
-		return written{}, false
+// writtenBy returns what the shim of a VM says that it was saved to.
+func writtenBy(e contract.Ending) (w written, is bool) {
+	is = e.Reason == contract.GuestSaved && imageID.MatchString(e.Image) && e.Directory != "" &&
+		len(e.Directory) <= maxFolder && !strings.ContainsAny(e.Directory, " \t\n")
+	return written{e.Image, e.Directory}, is
+}
+
+// ending is how the VM's shim says that it ended, if the container ended with that exit code: 0, or any other.
+func (o *state) ending(well bool) contract.Ending {
+	t := computeEnd(o.pod.Pod)
+	if t == nil || (t.ExitCode == 0) != well {
+		return contract.Ending{}
 	}
-	id, folder, is := strings.Cut(rest, " ")
-	return written{id, folder}, is && imageID.MatchString(id) && folder != "" && !strings.ContainsAny(folder, " \t\n")
+	return contract.ReadEnding(t.Message)
 }
 
 // saved is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
 func (o *state) saved() (w written, is bool) {
-	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode == 0 {
-		if w, is := savedWords(t.Message); is {
-			return w, true
-		}
+	if w, is := writtenBy(o.ending(true)); is {
+		return w, true
 	}
 	s := o.pod.report.VM.GetStatus()
 	image := s.GetImage()
@@ -179,11 +183,6 @@ func (o *state) savedEnd() (kubevirtv1.Phase, fault, bool) {
 	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
 }
 
-// restoreReasons are those with which the last words of a shim begin that could not restore a VM.
-var restoreReasons = []string{
-	contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged,
-}
-
 // Reasons of the condition HibernationRestoreInProgress.
 const (
 	reasonResuming      = "Resuming"
@@ -192,14 +191,9 @@ const (
 
 // restoreReason is why a guest did not go on from its image, in a word.
 func (o *state) restoreReason(why fault) string {
-	words := []string{why.message}
-	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode != 0 {
-		words = append(words, t.Message)
-	}
-	for _, text := range words {
-		reason, _, _ := strings.Cut(text, ": ")
-		if slices.Contains(restoreReasons, reason) {
-			return reason
+	for _, e := range []contract.Ending{o.ending(false), contract.ReadSentence(why.message)} {
+		if contract.RestoreRefused(e.Reason) {
+			return e.Reason
 		}
 	}
 	return cmp.Or(why.reason, reasonRestoreFailed)
@@ -242,13 +236,8 @@ func (o *state) ranUnseen() bool {
 		nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER, nodev1.EndReason_END_REASON_PANICKED:
 		return true
 	}
-	t := computeEnd(o.pod.Pod)
-	if t == nil {
-		return false
-	}
-	words := strings.TrimSpace(t.Message)
-	return slices.Contains([]string{contract.ShutdownWords, contract.SuspendedWords, contract.PanickedWords}, words) ||
-		strings.HasPrefix(words, contract.SavedPrefix)
+	well, failed := []string{contract.GuestShutdown, contract.GuestSuspended, contract.GuestSaved}, []string{contract.GuestPanicked}
+	return slices.Contains(well, o.ending(true).Reason) || slices.Contains(failed, o.ending(false).Reason)
 }
 
 // asSaved says that a guest which goes on from an image waits for a node like the one that it was

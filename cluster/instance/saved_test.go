@@ -32,27 +32,40 @@ func toTwo(s scene, directory string) scene {
 	return s.change(onMemory("next"))
 }
 
-// TestSavedWords: a shim's last words are taken as they are to be, or not at all.
-func TestSavedWords(t *testing.T) {
+// savedTo are a shim's last words about a VM that was saved.
+func savedTo(id, folder string) string {
+	return string(contract.Ending{Reason: contract.GuestSaved, Image: id, Directory: folder, Message: "the guest was saved"}.Encode())
+}
+
+// endedWith are a shim's last words.
+func endedWith(reason, message string) string {
+	return string(contract.Ending{Reason: reason, Message: message}.Encode())
+}
+
+// TestWrittenBy: what a shim says that a VM was saved to is taken as it is to be, or not at all.
+func TestWrittenBy(t *testing.T) {
 	const folder = contract.HibernationFolder + "/x"
 	for _, c := range []struct {
 		message string
 		want    written
 	}{
-		{contract.SavedPrefix + testImage + " " + folder, written{testImage, folder}},
-		{contract.SavedPrefix + testImage + " " + folder + "\n", written{testImage, folder}},
-		{contract.SavedPrefix + testImage, written{}},
-		{contract.SavedPrefix + testImage + " ", written{}},
-		{contract.SavedPrefix + testImage + "  " + folder, written{}},
-		{contract.SavedPrefix + testImage + " " + folder + " and more", written{}},
-		{contract.SavedPrefix + testImage + " " + folder + "\nmore", written{}},
-		{contract.SavedPrefix + "../../etc " + folder, written{}},
-		{contract.SavedPrefix + strings.ToUpper(testImage) + " " + folder, written{}},
-		{"once " + contract.SavedPrefix + testImage + " " + folder, written{}},
-		{contract.SavedPrefix + testImage + " /" + strings.Repeat("a", maxFolder), written{}},
+		{savedTo(testImage, folder), written{testImage, folder}},
+		{savedTo(testImage, folder) + "\n", written{testImage, folder}},
+		{savedTo(testImage, ""), written{}},
+		{savedTo("", folder), written{}},
+		{savedTo(testImage, " "+folder), written{}},
+		{savedTo(testImage, folder+" and more"), written{}},
+		{savedTo(testImage, folder+"\nmore"), written{}},
+		{savedTo("../../etc", folder), written{}},
+		{savedTo(strings.ToUpper(testImage), folder), written{}},
+		{savedTo(testImage, "/"+strings.Repeat("a", maxFolder)), written{}},
+		{strings.Replace(savedTo(testImage, folder), contract.GuestSaved, contract.GuestShutdown, 1), written{}},
+		{"saved image " + testImage + " " + folder, written{testImage, folder}},
+		{"saved image " + testImage + "  " + folder, written{}},
+		{"once saved image " + testImage + " " + folder, written{}},
 		{"", written{}},
 	} {
-		got, is := savedWords(c.message)
+		got, is := writtenBy(contract.ReadEnding(c.message))
 		if !is {
 			got = written{}
 		}
@@ -75,7 +88,7 @@ func savedBy(id, folder string) func(*pod) {
 func TestSavedImage(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
 	const later = "restore-web-20260102T040000Z"
-	words := func(folder string) func(*pod) { return exited(0, contract.SavedPrefix+testImage+" "+folder) }
+	words := func(folder string) func(*pod) { return exited(0, savedTo(testImage, folder)) }
 	promised := func(p *pod) { runsSince(time.Hour)(p); promised(p) }
 	for _, c := range []struct {
 		name string
@@ -99,7 +112,7 @@ func TestSavedImage(t *testing.T) {
 		{"above", toTarget(saving(true, words(contract.HibernationFolder+"/../"+testDirectory))), ""},
 		{"another VM's", toTarget(saving(true, words(contract.HibernationFolder+"/restore-db-20260102T030400Z"))), ""},
 		{"a name of nobody's", toTarget(saving(true, words(contract.HibernationFolder+"/monday"))), ""},
-		{"it failed after all", toTarget(saving(true, exited(1, contract.SavedPrefix+testImage+" "+mounted))), ""},
+		{"it failed after all", toTarget(saving(true, exited(1, savedTo(testImage, mounted)))), ""},
 		{"no id", toTarget(saving(true, exited(0, ""), savedBy("", mounted))), ""},
 		{"shut down", toTarget(saving(true, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
 		{"still there", toTarget(saving(true, runs(running))), ""},
@@ -124,7 +137,7 @@ func TestSavedImage(t *testing.T) {
 // TestSavedDetails: what a restore needs beside the image.
 func TestSavedDetails(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
-	s := toTarget(saving(true, exited(0, contract.SavedPrefix+testImage+" "+mounted), savedBy(testImage, mounted)))
+	s := toTarget(saving(true, exited(0, savedTo(testImage, mounted)), savedBy(testImage, mounted)))
 	s.instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
 	s.instance.Status.Conditions = []kubevirtv1.Condition{condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reasonPausedByUser, "")}
 	s.images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
@@ -207,13 +220,14 @@ func TestResuming(t *testing.T) {
 		{"runs", resumed(runs(running)), "", ""},
 		{"paused", resumed(runs(paused)), "", ""},
 		{"ran, and was ended", resumed(exited(0, "")), "", ""},
-		{"used", resumed(exited(1, contract.RestoreImageUsed+": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"used", resumed(exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))), metav1.ConditionFalse, contract.RestoreImageUsed},
 		{"used, by the agent", resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
 		{"used, by the container, before its agent's report", resumed(func(p *pod) {
 			crashed("QEMU aborted")(p)
-			exited(1, contract.RestoreImageUsed+": a guest has gone on from it")(p)
+			exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))(p)
 		}), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"disk", resumed(exited(1, contract.RestoreDiskChanged+": disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
+		{"disk", resumed(exited(1, endedWith(contract.RestoreDiskChanged, "disk root"))), metav1.ConditionFalse, contract.RestoreDiskChanged},
+		{"disk, by an older shim", resumed(exited(1, "DiskChanged: disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
 		{"a word of its own", resumed(exited(1, "Panic: disk root")), metav1.ConditionFalse, reasonRestoreFailed},
 		{"no words", resumed(exited(1, "")), metav1.ConditionFalse, reasonRestoreFailed},
 		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
@@ -241,20 +255,22 @@ func TestRanUnseen(t *testing.T) {
 		in   scene
 		want bool
 	}{
-		{"its shim says that it shut down", resumed(exited(0, contract.ShutdownWords+"\n")), true},
-		{"its shim says that it suspended itself", resumed(exited(0, contract.SuspendedWords)), true},
-		{"its shim says that it was saved", resumed(exited(0, contract.SavedPrefix+"id folder")), true},
-		{"its shim says that it panicked", resumed(exited(1, contract.PanickedWords)), true},
+		{"its shim says that it shut down", resumed(exited(0, endedWith(contract.GuestShutdown, "the guest shut down")+"\n")), true},
+		{"its shim says that it suspended itself", resumed(exited(0, endedWith(contract.GuestSuspended, "it did"))), true},
+		{"its shim says that it was saved", resumed(exited(0, savedTo("id", "folder"))), true},
+		{"its shim says that it panicked", resumed(exited(1, endedWith(contract.GuestPanicked, "it did"))), true},
+		{"an older shim says that it shut down", resumed(exited(0, "the guest shut down")), true},
+		{"its shim says that it shut down, and failed", resumed(exited(1, endedWith(contract.GuestShutdown, "it did"))), false},
 		{"its agent says that it shut down", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), true},
 		{"its agent says that it had its time to", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), true},
 		{"its agent says that it panicked", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_PANICKED)), true},
 		{"a shim of before says nothing", resumed(exited(0, "")), false},
-		{"it was ended before", resumed(exited(0, contract.UnstartedWords)), false},
+		{"it was ended before", resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), false},
 		{"killed", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_KILLED)), false},
 		{"crashed", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_CRASHED)), false},
-		{"damaged", resumed(exited(1, contract.RestoreImageDamaged+": sums")), false},
+		{"damaged", resumed(exited(1, endedWith(contract.RestoreImageDamaged, "sums"))), false},
 		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), false},
-		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, contract.ShutdownWords)), false},
+		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestShutdown, "it did"))), false},
 	} {
 		s := c.in.status()
 		if got := entered(s, kubevirtv1.PhaseRunning); got != c.want {
@@ -268,7 +284,7 @@ func TestRanUnseen(t *testing.T) {
 
 // TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
 func TestEndedBeforeItRan(t *testing.T) {
-	for _, in := range []scene{resumed(exited(0, contract.UnstartedWords)), on(kubevirtv1.PhaseScheduled, exited(0, contract.UnstartedWords))} {
+	for _, in := range []scene{resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
 		ready := find(in.status().Conditions, kubevirtv1.ConditionReady)
 		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
 			t.Errorf("%q, want %q in it", ready.Message, want)

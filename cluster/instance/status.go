@@ -263,6 +263,7 @@ func (o *state) end() (kubevirtv1.Phase, fault) {
 	phase, why := o.saidEnd()
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
 		why.reason = o.restoreReason(why)
+		why.message = contract.ReadSentence(why.message).Message
 	}
 	why.message = o.inWords(why.message)
 	return phase, why
@@ -283,7 +284,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 	if phase, f, is := o.savedEnd(); is {
 		return phase, f
 	}
-	if t := computeEnd(p.Pod); t != nil && t.ExitCode == 0 && strings.TrimSpace(t.Message) == contract.SuspendedWords {
+	if o.ending(true).Reason == contract.GuestSuspended {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
 	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
@@ -297,7 +298,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 	}
 	if t := computeEnd(p.Pod); t != nil {
 		switch {
-		case t.ExitCode == 0 && strings.TrimSpace(t.Message) == contract.UnstartedWords:
+		case o.ending(true).Reason == contract.GuestUnstarted:
 			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended before its guest ran"}
 		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
@@ -376,7 +377,7 @@ func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 		return fmt.Sprintf("signal %d ended the VM's container, from somebody or, where memory ran out, from the kernel: see kubectl logs %s -c %s",
 			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":
-		return t.Message
+		return contract.ReadEnding(t.Message).Message
 	}
 	if f := failedContainer(p); f != "" {
 		return f

@@ -190,7 +190,7 @@ func (w *world) goOn(c *saves.Call) {
 		w.images++
 		g.stop(nodev1.EndReason_END_REASON_SAVED)
 		g.state, g.image, g.folder = nodev1.State_STATE_SAVED, fmt.Sprintf("00000000-0000-4000-9000-%012d", w.images), c.Directory
-		g.message = contract.SavedPrefix + g.image + " " + g.folder
+		g.message = savedTo(g.image, g.folder)
 		c.Result = &nodev1.SaveResult{ImageId: g.image, ImageBytes: 1 << 20}
 		w.endCall(c, nil)
 	}
@@ -554,7 +554,7 @@ var savedLives = []struct {
 		w.until("it was asked", func() bool { return w.guest().saving != nil })
 		g := w.guest()
 		g.stop(nodev1.EndReason_END_REASON_SUSPENDED)
-		g.message = contract.SuspendedWords
+		g.message = endedWith(contract.GuestSuspended, "it did")
 		w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
 		if reason := w.instance().Status.Reason; reason != ReasonSuspended {
 			w.t.Fatalf("reason %q", reason)

@@ -164,7 +164,7 @@ func TestResumeFails(t *testing.T) {
 				}
 				s.instance.UID = types.UID(fmt.Sprint("try-", n))
 				s.instance.Status.Phase = kubevirtv1.PhaseFailed
-				s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: reason + ": why"}}
+				s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: "why"}}
 				if events := eventReasons(decide(s.state)); !slices.Equal(events, []string{"ResumeFailed"}) {
 					t.Errorf("events %q", events)
 				}
@@ -211,7 +211,7 @@ func TestManualResumeIsTriedAgain(t *testing.T) {
 			t.Fatal("it is not started")
 		}
 		s.instance.UID, s.instance.Status.Phase = "try-1", kubevirtv1.PhaseFailed
-		s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: reason + ": why"}}
+		s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: "why"}}
 		s.step()
 		s.instance = nil
 		s.step()

@@ -194,7 +194,7 @@ func TestAgentComesBack(t *testing.T) {
 		t.Errorf("welcome %+v", w)
 	}
 	s.goesOn()
-	wantCode(t, client.Release(s.ctx, ""), shim.CodePrecondition)
+	wantCode(t, client.Release(s.ctx, nil), shim.CodePrecondition)
 	_, err = client.Kill(s.ctx)
 	s.check(err)
 	s.gone(shim.ReasonKilled)
@@ -204,7 +204,7 @@ func TestReleaseUnused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.startShim()
-	s.check(s.client.Release(s.ctx, ""))
+	s.check(s.client.Release(s.ctx, nil))
 	<-s.client.Done()
 	s.waitFor(func() bool { return !alive(s.shimPID) })
 	s.nothingLeft()

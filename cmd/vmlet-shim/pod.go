@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,10 +31,8 @@ const (
 	// maxSaid bounds what is quoted of vmlet's complaints, in bytes.
 	maxSaid = 4 << 10
 	// terminationLog is where the kubelet looks for a container's last words
-	// (the default of terminationMessagePath). It keeps the last
-	// maxLastWords bytes (pkg/kubelet/container/runtime.go of Kubernetes).
+	// (the default of terminationMessagePath).
 	terminationLog = "/dev/termination-log"
-	maxLastWords   = 4096
 )
 
 const (
@@ -137,7 +136,7 @@ func podMain(args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vmlet-shim pod:", err)
-		o.lastWords(err.Error())
+		o.lastWords(contract.Ending{Message: err.Error()})
 		return exitUsage
 	}
 	// Anyone who reads the output may go away, and that is not to end a VM.
@@ -151,63 +150,66 @@ func podMain(args []string) int {
 	if o.noConsoleLog {
 		shown = nil
 	}
-	words, err := o.run(log, shown)
+	ending, err := o.run(log, shown)
 	if err != nil {
-		log.Error("the VM has failed", "error", err)
-		o.lastWords(err.Error())
-		if errors.Is(err, errTaken) {
-			return contract.ExitUnknown
-		}
-		return exitFailed
+		ending = contract.Ending{Message: err.Error()}
 	}
-	if words != "" {
-		o.lastWords(words)
+	if ending.Message != "" {
+		o.lastWords(ending)
+	}
+	switch {
+	case errors.Is(err, errTaken):
+		log.Error("the VM has failed", "error", err)
+		return contract.ExitUnknown
+	case err != nil || failed(ending):
+		log.Error("the VM has failed", "reason", ending.Reason, "error", ending.Message)
+		return exitFailed
 	}
 	return 0
 }
 
 // lastWords are shown by `kubectl describe pod`. Where there is no such file,
 // nobody asks for them.
-func (o podOptions) lastWords(text string) {
+func (o podOptions) lastWords(e contract.Ending) {
 	if f, err := os.OpenFile(o.terminationLog, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
-		_, _ = f.WriteString(text[:min(len(text), maxLastWords)])
+		_, _ = f.Write(e.Encode())
 		_ = f.Close()
 	}
 }
 
 // run serves until the VMM has ended. console, unless it is nil, gets what the guest prints.
-// The error is nil if it was to end: the guest shut down, was saved, or somebody ended it;
-// words are what its owner is to know of that.
-func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err error) {
+// The error says why there was no VM to end.
+func (o podOptions) run(log *slog.Logger, console io.Writer) (contract.Ending, error) {
+	none := contract.Ending{}
 	unlock, err := takeVolume(o.volume)
 	if err != nil {
-		return "", err
+		return none, err
 	}
 	defer unlock()
 	if err := o.makeState(); err != nil {
-		return "", err
+		return none, err
 	}
 	// Caught from here on: as the first process of a container this one would not end by
 	// the signal itself.
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	if err := o.prepare(ctx); ctx.Err() != nil {
-		return contract.UnstartedWords, nil
+		return unstarted(), nil
 	} else if err != nil {
-		return "", err
+		return none, err
 	}
 	described, err := o.describe(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return contract.UnstartedWords, nil
+		return unstarted(), nil
 	case err != nil && o.restore.Directory != "":
-		return "", errors.New(withReason(err.Error(), err))
+		return withReason(contract.Ending{Message: err.Error()}, err), nil
 	case err != nil:
-		return "", err
+		return none, err
 	}
 	listener, err := shim.Listen(o.volume)
 	if err != nil {
-		return "", err
+		return none, err
 	}
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
@@ -215,39 +217,57 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 		Pod: &server.Pod{Described: described, ReadImage: o.readImage, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials, AwaitSave: o.awaitSave},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
-		return "", err
+		return none, err
 	}
 	exit, refusal := s.Outcome()
-	if refusal != "" && o.restore.Directory != "" {
-		refusal = withReason(refusal, s.LaunchError())
+	if refusal != nil && o.restore.Directory != "" {
+		because := withReason(*refusal, s.LaunchError())
 		if o.restore.Attached && !s.ImageShown() {
-			refusal = unshown(refusal)
+			because = unshown(because)
 		}
+		refusal = &because
 	}
-	return outcome(exit, refusal)
+	return outcome(exit, refusal), nil
 }
 
-// outcome is what the pod's owner learns of the VM's end.
-func outcome(exit *shim.Exit, refusal string) (words string, err error) {
+// outcome is what the pod's owner learns of the VM's end. It has no message where somebody ended the VM.
+func outcome(exit *shim.Exit, refusal *contract.Ending) contract.Ending {
 	switch {
-	case refusal != "":
-		return "", errors.New(refusal)
+	case refusal != nil:
+		if !contract.RestoreRefused(refusal.Reason) {
+			refusal.Reason = "" // a VM that was refused has failed
+		}
+		return *refusal
 	case exit == nil:
-		return contract.UnstartedWords, nil
+		return unstarted()
 	}
 	switch exit.Reason {
 	case shim.ReasonShutdown:
-		return contract.ShutdownWords, nil
+		return contract.Ending{Reason: contract.GuestShutdown, Message: "the guest shut down"}
 	case shim.ReasonKilled:
-		return "", nil
+		return contract.Ending{}
 	case shim.ReasonSaved:
-		return contract.SavedPrefix + exit.ImageID + " " + exit.ImageDirectory, nil
+		return contract.Ending{
+			Reason: contract.GuestSaved, Image: exit.ImageID, Directory: exit.ImageDirectory,
+			Message: "the guest was saved to " + exit.ImageDirectory,
+		}
 	case shim.ReasonSuspended:
-		return contract.SuspendedWords, nil
+		return contract.Ending{Reason: contract.GuestSuspended, Message: "the guest suspended itself to disk"}
 	case shim.ReasonPanicked:
-		return "", errors.New(contract.PanickedWords)
+		return contract.Ending{Reason: contract.GuestPanicked, Message: "the guest panicked"}
 	}
-	return "", fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
+	return contract.Ending{Message: fmt.Sprintf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)}
+}
+
+func unstarted() contract.Ending {
+	return contract.Ending{Reason: contract.GuestUnstarted, Message: "ended before the guest ran"}
+}
+
+// failed reports whether the pod fails by an ending: it does unless somebody ended the VM, or the guest
+// itself by what is no panic.
+func failed(e contract.Ending) bool {
+	ended := []string{contract.GuestSaved, contract.GuestSuspended, contract.GuestShutdown, contract.GuestUnstarted}
+	return e.Message != "" && !slices.Contains(ended, e.Reason)
 }
 
 // errTaken: an earlier run of the container is there still, and its VM may run. The end of this one is

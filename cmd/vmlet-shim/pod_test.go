@@ -262,11 +262,11 @@ func testPodExitCodes(t *testing.T, v podVMM) {
 		said []string
 	}{
 		{"killed", func(p *podScene) { _, err := p.client.Kill(p.ctx); p.check(err) }, 0, nil},
-		{"saved", func(p *podScene) { p.save(filepath.Join(p.root, "image"), false) }, 0, []string{contract.SavedPrefix}},
+		{"saved", func(p *podScene) { p.save(filepath.Join(p.root, "image"), false) }, 0, []string{savedWords}},
 		{"powered off", func(p *podScene) { p.console(0).send(string(guest.KeyPowerOff)) }, 0, nil},
 		{"crashed", func(p *podScene) { p.check(unix.Kill(p.vmmPID, unix.SIGKILL)) }, 1, []string{"ended unexpectedly", "SIGKILL"}},
 		{"not seen through", func(p *podScene) {
-			_, err := p.client.Fail(p.ctx, "its monitor can't be reached "+strings.Repeat("x", 8192))
+			_, err := p.client.Fail(p.ctx, *refusal("its monitor can't be reached " + strings.Repeat("x", 8192)))
 			p.check(err)
 		}, 1, []string{"its monitor can't be reached"}},
 	} {
@@ -279,7 +279,7 @@ func testPodExitCodes(t *testing.T, v podVMM) {
 			test.end(p)
 			p.client.Close()
 			p.wantExit(test.code, test.said...)
-			if st, err := os.Stat(p.terminationLog); err != nil || st.Size() > maxLastWords {
+			if st, err := os.Stat(p.terminationLog); err != nil || st.Size() > contract.MaxEnding {
 				t.Errorf("%v, %v", st, err)
 			}
 		})
@@ -290,7 +290,7 @@ func TestPodRefused(t *testing.T) {
 	p := newPodScene(t)
 	p.container()
 	p.connect()
-	p.check(p.client.Release(p.ctx, "memory.size: more than the volume"))
+	p.check(p.client.Release(p.ctx, refusal("memory.size: more than the volume")))
 	p.wantExit(1, "memory.size: more than the volume")
 }
 
@@ -305,7 +305,7 @@ func testPodLaunchFails(t *testing.T, v podVMM) {
 	own.User, own.Args = nil, append(own.Args, v.badArgs...)
 	_, err := p.client.Launch(p.ctx, shim.Launch{Plan: own}, nil, nil)
 	wantCode(t, err, shim.CodeInternal, "nonesuch")
-	p.check(p.client.Release(p.ctx, err.Error()))
+	p.check(p.client.Release(p.ctx, refusal(err.Error())))
 	p.wantExit(1, "nonesuch")
 }
 

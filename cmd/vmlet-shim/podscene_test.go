@@ -210,6 +210,12 @@ func (p *podScene) boot(change func(*shim.Launch)) {
 	p.vmmPID = launched.VMMPID
 }
 
+// savedWords begin wantExit's words of a VM that was saved; its image's identifier and directory follow.
+const savedWords = "saved "
+
+// refusal is what an agent says of a VM that it can't run.
+func refusal(text string) *contract.Ending { return &contract.Ending{Message: text} }
+
 // save returns what the container's last words are if it ends by it.
 func (p *podScene) save(dir string, keep bool) (words string) {
 	p.t.Helper()
@@ -217,7 +223,7 @@ func (p *podScene) save(dir string, keep bool) (words string) {
 	p.check(err)
 	_, err = p.client.Commit(p.ctx, shim.Commit{KeepRunning: keep})
 	p.check(err)
-	return contract.SavedPrefix + prepared.ImageID + " " + dir
+	return savedWords + prepared.ImageID + " " + dir
 }
 
 // wantExit waits for the container's end and looks at what the kubelet would see. It
@@ -234,11 +240,16 @@ func (p *podScene) wantExit(code int, said ...string) string {
 	}
 	last, err := os.ReadFile(p.terminationLog)
 	p.check(err)
-	if well := []string{earlierWords, contract.ShutdownWords, contract.UnstartedWords}; code == 0 && len(said) == 0 && !slices.Contains(well, strings.TrimSpace(string(last))) {
+	e := contract.ReadEnding(string(last))
+	if well := []string{contract.GuestShutdown, contract.GuestUnstarted}; code == 0 && len(said) == 0 && string(last) != earlierWords && !slices.Contains(well, e.Reason) {
 		p.t.Errorf("last words of one that ended well: %q", last)
 	}
+	words := e.Sentence()
+	if e.Reason == contract.GuestSaved {
+		words = savedWords + e.Image + " " + e.Directory
+	}
 	for _, want := range said {
-		if !strings.Contains(string(last), want) {
+		if !strings.Contains(words, want) {
 			p.t.Errorf("last words %q do not have %q", last, want)
 		}
 	}
@@ -248,5 +259,5 @@ func (p *podScene) wantExit(code int, said ...string) string {
 			p.t.Errorf("%s is left: %v", name, err)
 		}
 	}
-	return string(last)
+	return words
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -111,34 +110,24 @@ func (o podOptions) putBackOne(ctx context.Context, img *memory.Image, made *os.
 	return nil
 }
 
-// restoreReasons are those of contract.
-var restoreReasons = []string{contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged}
-
 // unshown is what an agent said of an image in a volume that is attached, which it was not shown: one from before there were
-// such looks for it in the pod, and takes it for damaged. The sentence has no reason, so that it is tried again, without
+// such looks for it in the pod, and takes it for damaged. It has no reason, so that it is tried again, without
 // such a volume.
-func unshown(text string) string {
-	for _, reason := range restoreReasons {
-		if rest, is := strings.CutPrefix(text, reason+": "); is {
-			return "the agent of the node knows no image in a volume that is attached, as one does that is older than the VM's container: " + rest
-		}
+func unshown(e contract.Ending) contract.Ending {
+	if contract.RestoreRefused(e.Reason) {
+		e.Reason = ""
+		e.Message = "the agent of the node knows no image in a volume that is attached, as one does that is older than the VM's container: " + e.Message
 	}
-	return text
+	return e
 }
 
-// withReason has the sentence about a VM that can't be restored begin with its reason, by
-// which the cluster half decides whether to try again. cause is the error that the text
-// describes.
-func withReason(text string, cause error) string {
-	for _, reason := range restoreReasons {
-		if strings.HasPrefix(text, reason+": ") { // the node's agent has refused it
-			return text
-		}
+// withReason adds the reason why a VM can't be restored, by which the cluster half decides whether to try again.
+// cause is the error itself, of which the message tells.
+func withReason(e contract.Ending, cause error) contract.Ending {
+	if e.Reason == "" { // else the node's agent has refused it
+		e.Reason = restoreReason(cause)
 	}
-	if reason := restoreReason(cause); reason != "" {
-		return reason + ": " + text
-	}
-	return text
+	return e
 }
 
 // restoreReason is empty if there is none: then it may well be tried again.

@@ -54,7 +54,7 @@ func hibernate(t *testing.T) *hibernation {
 	h.check(err)
 	h.client.Close()
 	h.id = prepared.ImageID
-	h.wantExit(0, contract.SavedPrefix+h.id+" "+h.dir)
+	h.wantExit(0, savedWords+h.id+" "+h.dir)
 	stop()
 	for _, name := range []string{"root.qcow2", "scratch.img"} {
 		h.want[name], err = os.ReadFile(filepath.Join(h.made, name))
@@ -160,7 +160,7 @@ func TestPodHibernates(t *testing.T) {
 	_, err = h.client.Commit(h.ctx, shim.Commit{})
 	h.check(err)
 	h.client.Close()
-	h.wantExit(0, contract.SavedPrefix)
+	h.wantExit(0, savedWords)
 	h.anotherPod()
 	h.restoring()
 	h.connect()
@@ -182,7 +182,7 @@ func TestPodRestoreRefusals(t *testing.T) {
 		h.check(writeInto(filepath.Join(h.made, "scratch.img"), 1024, "a superblock"))
 		err := h.launches(nil)
 		wantCode(t, err, shim.CodeChangedDisk, "disks[1].path", "content differs")
-		h.check(h.client.Release(h.ctx, err.Error()))
+		h.check(h.client.Release(h.ctx, refusal(err.Error())))
 		h.client.Close()
 		h.wantExit(exitFailed, "DiskChanged: disks[1].path: ")
 	})
@@ -200,7 +200,7 @@ func TestPodRestoreRefusals(t *testing.T) {
 		h.anotherPod()
 		h.restoring()
 		h.connect()
-		h.check(h.client.Release(h.ctx, contract.RestoreImageUnfit+": the CPU has no avx512"))
+		h.check(h.client.Release(h.ctx, &contract.Ending{Reason: contract.RestoreImageUnfit, Message: "the CPU has no avx512"}))
 		h.client.Close()
 		if last := h.wantExit(exitFailed); last != "ImageUnfit: the CPU has no avx512" {
 			t.Errorf("last words %q", last)
@@ -234,7 +234,7 @@ func TestPodRestoreRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "can't be marked as used") {
 			t.Fatalf("error %v, want that it can't be marked", err)
 		}
-		h.check(h.client.Release(h.ctx, err.Error()))
+		h.check(h.client.Release(h.ctx, refusal(err.Error())))
 		h.client.Close()
 		h.wantExit(exitFailed, "can't be marked as used")
 	})
@@ -251,7 +251,7 @@ func TestPodRestoreRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `by "pod web-1"`) {
 			t.Fatalf("error %v, want that it was used", err)
 		}
-		h.check(h.client.Release(h.ctx, "vm web: "+err.Error()))
+		h.check(h.client.Release(h.ctx, refusal("vm web: "+err.Error())))
 		h.client.Close()
 		h.wantExit(exitFailed, "ImageUsed: vm web: ")
 		h.restoring()
@@ -286,7 +286,7 @@ func TestRestoreReasons(t *testing.T) {
 		{"x", &shim.Error{Code: shim.CodeChangedDisk}, "DiskChanged: x"},
 		{"x", &shim.Error{Code: shim.CodeSpace}, "x"},
 	} {
-		if got := withReason(test.text, test.err); got != test.want {
+		if got := withReason(contract.ReadSentence(test.text), test.err).Sentence(); got != test.want {
 			t.Errorf("%q of %v: %q, want %q", test.text, test.err, got, test.want)
 		}
 	}
@@ -344,41 +344,47 @@ func imageWith(t *testing.T, dir, path string) {
 
 // TestUnshownImage: what an agent says of an image that it was not shown is not believed of the image.
 func TestUnshownImage(t *testing.T) {
-	for _, reason := range restoreReasons {
-		got := withReason(unshown(reason+": /claim/one/manifest.json: unexpected end"), nil)
-		if !strings.HasPrefix(got, "the agent of the node knows no image in a volume that is attached") || !strings.HasSuffix(got, ": unexpected end") {
-			t.Errorf("%s: %q: want that it has no reason, and is tried again", reason, got)
-		}
+	got := unshown(contract.Ending{Reason: contract.RestoreImageDamaged, Message: "/claim/one/manifest.json: unexpected end"})
+	if got.Reason != "" {
+		t.Errorf("it has reason %q, and is not tried again", got.Reason)
 	}
-	if got := unshown("no KVM"); got != "no KVM" {
-		t.Errorf("%q", got)
+	if !strings.HasPrefix(got.Message, "the agent of the node knows no image in a volume that is attached") || !strings.HasSuffix(got.Message, ": unexpected end") {
+		t.Errorf("the message is %q", got.Message)
+	}
+	if got := unshown(*refusal("no KVM")); got.Message != "no KVM" {
+		t.Errorf("%q", got.Message)
 	}
 }
 
 // TestOutcome: what a pod's owner is told of a VM's end, and whether it has failed.
 func TestOutcome(t *testing.T) {
 	for _, test := range []struct {
-		exit           *shim.Exit
-		refusal        string
-		words, failure string
+		exit          *shim.Exit
+		refusal       *contract.Ending
+		reason, words string
+		failed        bool
 	}{
-		{nil, "", contract.UnstartedWords, ""},
-		{nil, "no KVM", "", "no KVM"},
-		{&shim.Exit{Reason: shim.ReasonShutdown}, "", contract.ShutdownWords, ""},
-		{&shim.Exit{Reason: shim.ReasonKilled}, "", "", ""},
-		{&shim.Exit{Reason: shim.ReasonSaved, ImageID: "id-1", ImageDirectory: "restore-web"}, "", "saved image id-1 restore-web", ""},
-		{&shim.Exit{Reason: shim.ReasonSuspended}, "", contract.SuspendedWords, ""},
-		{&shim.Exit{Reason: shim.ReasonPanicked}, "", "", "the guest panicked"},
-		{&shim.Exit{Reason: shim.ReasonCrashed, Code: 3, LastWords: "boo"}, "", "", `the VMM ended unexpectedly, exit status 3, signal "": boo`},
-		{&shim.Exit{Reason: shim.ReasonKilled}, "deaf", "", "deaf"},
+		{nil, nil, contract.GuestUnstarted, "ended before the guest ran", false},
+		{nil, refusal("no KVM"), "", "no KVM", true},
+		{nil, &contract.Ending{Reason: contract.RestoreImageUsed, Message: "by web"}, contract.RestoreImageUsed, "by web", true},
+		{nil, &contract.Ending{Reason: contract.GuestShutdown, Message: "it did"}, "", "it did", true},
+		{&shim.Exit{Reason: shim.ReasonShutdown}, nil, contract.GuestShutdown, "the guest shut down", false},
+		{&shim.Exit{Reason: shim.ReasonKilled}, nil, "", "", false},
+		{&shim.Exit{Reason: shim.ReasonSaved, ImageID: "id-1", ImageDirectory: "restore-web"}, nil, contract.GuestSaved, "the guest was saved to restore-web", false},
+		{&shim.Exit{Reason: shim.ReasonSuspended}, nil, contract.GuestSuspended, "the guest suspended itself to disk", false},
+		{&shim.Exit{Reason: shim.ReasonPanicked}, nil, contract.GuestPanicked, "the guest panicked", true},
+		{&shim.Exit{Reason: shim.ReasonCrashed, Code: 3, LastWords: "boo"}, nil, "", `the VMM ended unexpectedly, exit status 3, signal "": boo`, true},
+		{&shim.Exit{Reason: shim.ReasonKilled}, refusal("deaf"), "", "deaf", true},
 	} {
-		words, err := outcome(test.exit, test.refusal)
-		failure := ""
-		if err != nil {
-			failure = err.Error()
+		got := outcome(test.exit, test.refusal)
+		if got.Reason != test.reason || got.Message != test.words {
+			t.Errorf("%+v, %+v: %q, %q, want %q, %q", test.exit, test.refusal, got.Reason, got.Message, test.reason, test.words)
 		}
-		if words != test.words || failure != test.failure {
-			t.Errorf("%+v, %q: %q and %q, want %q and %q", test.exit, test.refusal, words, failure, test.words, test.failure)
+		if test.exit != nil && (got.Image != test.exit.ImageID || got.Directory != test.exit.ImageDirectory) {
+			t.Errorf("%+v: image %q in %q", test.exit, got.Image, got.Directory)
+		}
+		if failed(got) != test.failed {
+			t.Errorf("%+v, %+v: failed %t", test.exit, test.refusal, !test.failed)
 		}
 	}
 }
@@ -413,7 +419,7 @@ func TestPodKilledAfterItsRestore(t *testing.T) {
 	}
 	last, err := os.ReadFile(h.terminationLog)
 	h.check(err)
-	if !strings.HasPrefix(string(last), contract.RestoreImageUsed+": ") {
+	if contract.ReadEnding(string(last)).Reason != contract.RestoreImageUsed {
 		t.Errorf("last words %q", last)
 	}
 	volume, err := os.Open(filepath.Dir(h.dir))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/fault"
@@ -93,8 +94,8 @@ func hasSame(args *shim.Describe) bool {
 }
 
 // Outcome is how the VMM ended, once Run has returned; nil: none was started, and
-// refusal says why if an agent did.
-func (s *Server) Outcome() (exit *shim.Exit, refusal string) {
+// refusal says why if an agent did, else it is nil.
+func (s *Server) Outcome() (exit *shim.Exit, refusal *contract.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.exit, s.refusal

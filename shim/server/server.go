@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/shim"
@@ -87,14 +88,14 @@ type Server struct {
 	moved chan struct{}
 	// lingering: no request is counted any more.
 	lingering bool
-	op        *operation // under way; nil: none
-	vm        *vm        // nil: none was launched
-	prepared  *prepared  // a save that waits for its commit
-	clearing  string     // the folder of a save that is being removed
-	damaged   string     // what is wrong with the image that RAM is mapped from
-	exit      *shim.Exit // set before ended is closed
-	refusal   string     // why no VMM is to be started
-	launchErr error      // of the last launch, or of what comes before it
+	op        *operation       // under way; nil: none
+	vm        *vm              // nil: none was launched
+	prepared  *prepared        // a save that waits for its commit
+	clearing  string           // the folder of a save that is being removed
+	damaged   string           // what is wrong with the image that RAM is mapped from
+	exit      *shim.Exit       // set before ended is closed
+	refusal   *contract.Ending // why no VMM is to be started
+	launchErr error            // of the last launch, or of what comes before it
 	// credentials is how far the guest has the pod's Secrets; nil: not known yet.
 	credentials *shim.Credentials
 

@@ -162,7 +162,7 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		return s.awaitExit, nil
 	}
 	v.killed = true
-	s.refusal = cmp.Or(s.refusal, args.Reason)
+	s.refusal = cmp.Or(s.refusal, args.Refusal())
 	if op != nil {
 		op.end(fault.ErrKilled)
 	}

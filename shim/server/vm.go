@@ -248,7 +248,7 @@ func (s *Server) beginRelease(args *shim.Release) (work, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.op == nil && s.vm == nil {
-			s.refusal = args.Reason
+			s.refusal = args.Refusal()
 			s.release()
 		}
 		return nil, nil

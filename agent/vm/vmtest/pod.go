@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -22,6 +23,7 @@ type Pod struct {
 
 	Launched shim.Launch
 	Refusal  string
+	Ending   contract.Ending
 }
 
 func (p *Pod) welcome(w *shim.Welcome) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -248,21 +249,22 @@ func (c *Shim) Kill(context.Context) (*shim.Exit, error) {
 	return e, nil
 }
 
-func (c *Shim) Fail(ctx context.Context, reason string) (*shim.Exit, error) {
-	c.proc.said(reason)
+func (c *Shim) Fail(ctx context.Context, why contract.Ending) (*shim.Exit, error) {
+	c.proc.said(&why)
 	return c.Kill(ctx)
 }
 
 // said notes what the pod's owner hears.
-func (p *Proc) said(reason string) {
+func (p *Proc) said(why *contract.Ending) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if p.Pod != nil && p.Alive() {
-		p.Pod.Refusal += reason
+	if p.Pod != nil && p.Alive() && why != nil {
+		p.Pod.Ending = *why
+		p.Pod.Refusal += why.Sentence()
 	}
 }
 
-func (c *Shim) Release(_ context.Context, reason string) error {
+func (c *Shim) Release(_ context.Context, why *contract.Ending) error {
 	if err := c.proc.W.step("release"); err != nil {
 		return err
 	}
@@ -272,7 +274,7 @@ func (c *Shim) Release(_ context.Context, reason string) error {
 	if running {
 		return refuse("a VMM runs")
 	}
-	c.proc.said(reason)
+	c.proc.said(why)
 	c.proc.End(nil)
 	return nil
 }

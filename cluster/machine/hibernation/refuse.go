@@ -1,8 +1,6 @@
 package hibernation
 
 import (
-	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,10 +13,7 @@ import (
 // mended reports whether a resume that failed for this reason has to wait for somebody: another
 // try would end in the same way.
 func mended(reason string) bool {
-	return slices.Contains([]string{
-		contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged,
-		contract.RestoreImageUnfit, contract.RestoreDiskChanged, reasonRevisionGone,
-	}, reason)
+	return contract.RestoreRefused(reason) || reason == reasonRevisionGone
 }
 
 // failResume records why the guest did not go on, before the instance that says so is deleted.
@@ -57,7 +52,6 @@ func refuseInstance(v View, d *Decision, reason, message string) {
 
 // refuseResume records a failure of the resume, of an instance or of what comes before it.
 func refuseResume(v View, d *Decision, reason, message string, instance types.UID) {
-	message = strings.TrimPrefix(message, reason+": ") // a shim's words begin with it
 	failures := int32(1)
 	if was := d.Resume; was != nil {
 		failures += min(max(was.Failures, 0), 1000)

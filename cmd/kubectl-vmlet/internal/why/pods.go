@@ -53,7 +53,7 @@ func fromContainer(of string, created time.Time, c corev1.ContainerStatus) []Fin
 		f.Reason, f.Message = waiting.Reason, waiting.Message
 	case ended != nil && ended.ExitCode != 0:
 		f.Since, f.Reason = ended.FinishedAt.Time, cmp.Or(ended.Reason, "Error")
-		f.Message = strings.TrimSpace(fmt.Sprintf("exit code %d %s", ended.ExitCode, ended.Message))
+		f.Message = strings.TrimSpace(fmt.Sprintf("exit code %d %s", ended.ExitCode, contract.ReadEnding(ended.Message).Message))
 	default:
 		return nil
 	}
