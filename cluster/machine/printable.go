@@ -14,7 +14,7 @@ import (
 
 // printable returns what the VM does now: the first that applies, in KubeVirt's
 // order, except that an instance without any news is Unknown, whatever it was
-// that it was.
+// before.
 func printable(d decision) kubevirtv1.PrintableStatus {
 	up := d.own() // what its status says is of now
 	if d.stage != run.Alive {

@@ -177,7 +177,8 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 
 // backoff is how long the next start waits after so many have failed in a row: the base
 // times the square of their number, and up to half as much again, which follows from the
-// instance, so that VMs that failed together don't start together.
+// instance, so that VMs that failed together don't start together. The next leader
+// computes the same wait; wait.Backoff keeps a count of its own, and only multiplies.
 func backoff(failures int, instance types.UID) time.Duration {
 	hash := fnv.New32a()
 	hash.Write([]byte(instance))
