@@ -102,6 +102,11 @@ func (s Sample) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	return p, nil
 }
 
+// Traits are what its machines have: disks on virtio, and nothing that can be left out.
+func (Sample) Traits(string) vmm.Traits {
+	return vmm.Traits{Disks: []string{spec.BusVirtio}}
+}
+
 // Manifest says what an image of such a VM needs.
 func (s Sample) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	specification, err := spec.MarshalJSON(req.Spec)

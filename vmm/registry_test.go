@@ -90,6 +90,7 @@ func (n named) Name() string { return string(n) }
 
 func (named) Plan(vmm.PlanRequest) (*plan.Plan, error) { return nil, errors.ErrUnsupported }
 
+func (named) Traits(string) vmm.Traits { return vmm.Traits{} }
 func (named) Manifest(vmm.PlanRequest) (memory.Manifest, error) {
 	return memory.Manifest{}, errors.ErrUnsupported
 }

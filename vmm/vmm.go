@@ -48,6 +48,8 @@ type Program interface {
 type Planner interface {
 	// Name is the specification's word for it: "qemu".
 	Name() string
+	// Traits are what its machines have, for guests of this architecture (Go's name for it).
+	Traits(arch string) Traits
 	// Plan turns a specification, complete with its defaults, into a plan. It
 	// touches nothing; all it needs is in the request. What the VMM cannot do
 	// is an error that names the field.

@@ -18,7 +18,6 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/spec"
 )
 
 // Input is what a specification, and a pod, are made from. None of it is changed.
@@ -110,11 +109,4 @@ func Architecture(in Input) string {
 		return a
 	}
 	return in.Configuration.DefaultArchitecture
-}
-
-// forCloudHypervisor: the instance names the VMM that has no machine types, no video, few
-// words for SMBIOS and always an entropy device. What KubeVirt gives every guest unasked is
-// left out for it.
-func forCloudHypervisor(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	return vmi.Annotations[contract.AnnotationVMM] == spec.VMMCloudHypervisor
 }

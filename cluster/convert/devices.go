@@ -21,7 +21,7 @@ func devices(in Input) *specv1.Devices {
 	if agentField(&in.Instance.Spec, nil) != nil {
 		out.GuestAgent = proto.Bool(true)
 	}
-	if d.Rng == nil && !forCloudHypervisor(in.Instance) {
+	if d.Rng == nil && in.traits().WithoutEntropy {
 		out.Entropy = proto.Bool(false)
 	}
 	if w := d.Watchdog; w != nil && w.I6300ESB != nil {
@@ -48,7 +48,7 @@ func video(in Input) *specv1.Video {
 		return nil
 	case d.Video != nil:
 		return &specv1.Video{Type: d.Video.Type}
-	case asked == nil && forCloudHypervisor(in.Instance):
+	case asked == nil && !in.traits().Video:
 		return nil
 	}
 	return new(specv1.Video)

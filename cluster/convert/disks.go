@@ -74,10 +74,10 @@ func overlaid(d *specv1.Disk, o *launch.Overlay) {
 // DiskBus is the bus of disks that name none: KubeVirt's, where the instance's VMM has it. It is one of
 // the defaults, and is here as a virtualisation stack's webhook may choose the VMM after them.
 func DiskBus(vmi *kubevirtv1.VirtualMachineInstance, arch string) kubevirtv1.DiskBus {
-	if arch == spec.ArchAMD64 && !forCloudHypervisor(vmi) {
+	if Traits(vmi, arch).HasSATA() {
 		return kubevirtv1.DiskBusSATA
 	}
-	return kubevirtv1.DiskBusVirtio // cloud-hypervisor has no other
+	return kubevirtv1.DiskBusVirtio
 }
 
 // disk is one without its image.

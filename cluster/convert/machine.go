@@ -35,7 +35,7 @@ func MachineType(in Input) string {
 	switch {
 	case machine == defaultMachine(arch):
 		return ""
-	case forCloudHypervisor(in.Instance) && machine == in.Configuration.MachineType[arch]:
+	case !in.traits().MachineTypes && machine == in.Configuration.MachineType[arch]:
 		return ""
 	}
 	return machine
@@ -50,17 +50,6 @@ func KnownMachine(name string) string {
 		}
 	}
 	return name
-}
-
-// defaultMachine is that of QEMU's planner; empty: it has none for the architecture.
-func defaultMachine(arch string) string {
-	switch arch {
-	case spec.ArchAMD64:
-		return "q35"
-	case spec.ArchARM64:
-		return "virt"
-	}
-	return ""
 }
 
 func cpu(c *kubevirtv1.CPU) *specv1.CPU {
@@ -157,7 +146,7 @@ func boot(f *kubevirtv1.Firmware) *specv1.Boot {
 	return b
 }
 
-// system is what SMBIOS tells the guest. cloud-hypervisor tells it UUID and serial alone.
+// system is what SMBIOS tells the guest.
 func system(in Input) *specv1.SystemInformation {
 	domain, smbios := &in.Instance.Spec.Domain, in.Configuration.SMBIOS
 	s := &specv1.SystemInformation{Uuid: UUID(in.Instance)}
@@ -167,7 +156,7 @@ func system(in Input) *specv1.SystemInformation {
 	if domain.Chassis != nil {
 		s.AssetTag = domain.Chassis.Asset
 	}
-	if !forCloudHypervisor(in.Instance) {
+	if in.traits().SMBIOS {
 		s.Manufacturer, s.Family = cmp.Or(smbios.Manufacturer, smbiosMaker), cmp.Or(smbios.Family, smbiosMaker)
 		s.Product, s.Version, s.Sku = cmp.Or(smbios.Product, smbiosProduct), smbios.Version, smbios.SKU
 	}

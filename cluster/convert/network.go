@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/multus"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // guestNetwork is the one that KubeVirt's guests are in: the gateway has its first address,
@@ -80,7 +81,7 @@ func podNetwork(in Input, iface *kubevirtv1.Interface, on *kubevirtv1.Network, p
 // pod's network can't be made.
 func userNetwork(in Input, iface *kubevirtv1.Interface, pod *kubevirtv1.PodNetwork) *specv1.UserNetwork {
 	forwards, all := forwards(in.Instance, iface)
-	if !all || forCloudHypervisor(in.Instance) {
+	if !all || !vmm.DefaultsOf(Planner(in.Instance), Architecture(in)).UserNetwork {
 		return nil
 	}
 	cidr := network(cmp.Or(pod.VMNetworkCIDR, guestNetwork))

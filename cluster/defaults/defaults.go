@@ -159,16 +159,14 @@ func valuesOf(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurat
 	return v
 }
 
-// onNode lays over the values what a node fills into an empty specification, with QEMU, which has all
-// that an instance can name.
+// onNode lays over the values what a node fills into an empty specification, with the VMM that it prefers,
+// which has all that an instance can name.
 func (v *values) onNode(hypervisor, arch string) {
 	if arch != spec.ArchAMD64 && arch != spec.ArchARM64 {
 		return // refused by validation
 	}
-	target := spec.Target{Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch}
-	if qemu, known := vmms.Registry().Get(spec.VMMQEMU); known {
-		target.Defaults = vmm.DefaultsOf(qemu, arch)
-	}
+	preferred := vmms.Registry().All()[0]
+	target := spec.Target{Hypervisor: hypervisor, VMM: preferred.Name(), Arch: arch, Defaults: vmm.DefaultsOf(preferred, arch)}
 	filled := spec.Default(&specv1.VirtualMachineSpec{}, target, hypervisors.Registry().Layers())
 	v.machine = filled.GetMachineType()
 	v.uefi = filled.GetBoot().GetFirmware() == spec.FirmwareUEFI

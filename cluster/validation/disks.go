@@ -9,8 +9,6 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
-	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/spec"
 )
 
 // inSerial says whether KubeVirt takes a character in the serial number of a disk. How many
@@ -21,7 +19,7 @@ func inSerial(c rune) bool {
 
 func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (faults field.ErrorList) {
 	s, seen := &vmi.Spec, make(map[string]bool)
-	sata := r.architecture(s) == spec.ArchAMD64 && vmi.Annotations[contract.AnnotationVMM] != spec.VMMCloudHypervisor
+	sata := convert.DiskBus(vmi, r.architecture(s)) == kubevirtv1.DiskBusSATA
 	for i, d := range s.Domain.Devices.Disks {
 		disk := at.Index(i)
 		hasVolume := slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name })

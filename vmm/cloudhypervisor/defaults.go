@@ -47,6 +47,11 @@ func (CloudHypervisor) Defaults(string) spec.VMMDefaults {
 	}
 }
 
+// Traits: it has one kind of machine, and disks on virtio alone.
+func (CloudHypervisor) Traits(string) vmm.Traits {
+	return vmm.Traits{Disks: []string{spec.BusVirtio}}
+}
+
 // Validate finds what no cloud-hypervisor has: what a plan would be refused for on
 // a node that has all that a plan needs.
 func (CloudHypervisor) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {

@@ -45,6 +45,21 @@ func (QEMU) Defaults(arch string) spec.VMMDefaults {
 	return d
 }
 
+// Traits: it has everything; SATA only on machines for amd64, as virt has none.
+func (QEMU) Traits(arch string) vmm.Traits {
+	t := vmm.Traits{
+		MachineTypes:   true,
+		Disks:          []string{spec.BusVirtio, spec.BusSCSI, spec.BusUSB},
+		Video:          true,
+		WithoutEntropy: true,
+		SMBIOS:         true,
+	}
+	if arch == spec.ArchAMD64 {
+		t.Disks = append(t.Disks, spec.BusSATA)
+	}
+	return t
+}
+
 // MemoryCosts are fitted to docs/overhead.md, with a margin of about a quarter for other
 // guests, versions and builds. A display takes what a guest draws on: 16 MiB of its own
 // (vgamem_mb in hw/display), and what shows it; a VNC client a copy of 1920 × 1080, and its

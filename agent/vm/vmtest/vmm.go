@@ -61,6 +61,7 @@ func (v *VMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 	}
 	return p, nil
 }
+func (v *VMM) Traits(string) vmm.Traits { return vmm.Traits{} }
 func (v *VMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
 	return memory.Manifest{
 		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: "7.2.0"}, Accelerator: r.Hypervisor,
