@@ -19,15 +19,6 @@ import (
 	"github.com/vmlet/vmlet/shim/server/control"
 )
 
-// Credential is a folder with a Secret of the pod's, which the guest's agent brings into the
-// guest.
-type Credential struct {
-	Folder string `json:"folder"`
-	// Users may log in with the SSH keys in the folder's files. None: its files are named
-	// after users, and have their passwords.
-	Users []string `json:"users,omitempty"`
-}
-
 const (
 	// credentialTime is how long a guest may take for one key or password.
 	credentialTime = 30 * time.Second

@@ -29,21 +29,6 @@ const (
 	leastRoom = 1 << 20
 )
 
-// prepared is a save, of which only the manifest is missing.
-type prepared struct {
-	owner     *conn
-	directory string   // as the request names it
-	parent    *os.File // the folder that directory is a name in; nil: it is a path
-	image     *memory.Writer
-	manifest  *memory.Manifest
-	hanging   <-chan error // is sent to by what was left behind at the image; nil: nothing was
-	ran       bool         // the guest ran before
-	since     time.Time    // when it was stopped
-
-	filesBytes uint64      // of disks that were made in the pod
-	expire     *time.Timer // for an agent that does nothing any more
-}
-
 func (s *Server) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File) (work, error) {
 	parent, err := s.savesInto(args, files)
 	if err != nil {

@@ -4,14 +4,11 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -23,51 +20,8 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
-	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
-
-// Options are what a shim is started with.
-type Options struct {
-	RunDir, StateDir, RunID string
-	// Listener is the socket SocketName in RunDir, bound by the agent.
-	Listener *net.UnixListener
-	// Drivers by the name that a plan gives its VMM.
-	Drivers map[string]control.Driver
-	Log     *slog.Logger
-	// Grace that the guest has to shut down when Run's context ends.
-	Grace time.Duration
-	// PressEvery is how often the power button is pressed until the guest shuts down; 0: every
-	// 5 seconds.
-	PressEvery time.Duration
-	// ConsoleLog and VMMLog bound these logs; zero: logfile.Default.
-	ConsoleLog, VMMLog logfile.Limits
-	// FirstConnection is how long an agent may take to connect; 0: half a minute.
-	FirstConnection time.Duration
-	// CommitWithin is how long a saved guest is paused for an agent that
-	// neither commits nor aborts; 0: two minutes.
-	CommitWithin time.Duration
-	// ClearWithin is how long a save that has failed waits for a disk to let it remove
-	// what was written, and a guest that has gone on from an image for that to be closed; 0: five seconds.
-	ClearWithin time.Duration
-	// Linger is how long the shim waits for agents to read how the VMM ended, and for
-	// clients of the console to read the last of it;
-	// 0: 3 seconds.
-	Linger time.Duration
-	// CredentialsEvery is between two looks at what a pod's Secrets have for its guest; 0: 5
-	// seconds.
-	CredentialsEvery time.Duration
-	// Console, if set, gets what the guest prints, beside the log. It must not block.
-	Console io.Writer
-	// ResolvConf has the name servers and search domains that guests are told of;
-	// empty: /etc/resolv.conf.
-	ResolvConf string
-	// Pod is set in a pod: then the shim waits for agents for ever.
-	Pod *Pod
-}
-
-// callTime bounds one word with a VMM where nobody else sets a limit.
-const callTime = 10 * time.Second
 
 // Server is a shim.
 type Server struct {
@@ -108,38 +62,6 @@ type Server struct {
 	manifest []byte
 }
 
-// operation is a launch, a save, a commit or an abort: there is one at a time.
-type operation struct {
-	name   string
-	owner  *conn // whose end cancels it; nil: nobody's
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-
-	ending sync.Mutex
-	sealed bool // nobody ends it any more
-}
-
-// end has the operation end early, unless it is sealed.
-func (o *operation) end(why error) {
-	o.ending.Lock()
-	defer o.ending.Unlock()
-	if !o.sealed {
-		o.cancel(why)
-	}
-}
-
-// seal has the operation come to its own end from here on. The error is why it is to end.
-func (o *operation) seal() error {
-	o.ending.Lock()
-	defer o.ending.Unlock()
-	if err := context.Cause(o.ctx); err != nil {
-		return err
-	}
-	o.sealed = true
-	return nil
-}
-
 // New prepares a shim.
 func New(o Options) (*Server, error) {
 	setDefault(&o.FirstConnection, 30*time.Second)
@@ -168,17 +90,6 @@ func New(o Options) (*Server, error) {
 		released: make(chan struct{}),
 		moved:    make(chan struct{}, 1),
 	}, nil
-}
-
-// listLock is the folder of all run folders, which is root's: shims and agents lock it
-// to change the access list of a file.
-func (s *Server) listLock() string { return filepath.Dir(filepath.Clean(s.o.RunDir)) }
-
-func setDefault[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
-		*v = to
-	}
 }
 
 // Run serves until the VMM has ended, or there is none and no agent that could
@@ -219,14 +130,6 @@ func (s *Server) writeProcess() error {
 	return writeJSON(s.run, shim.PIDName, self)
 }
 
-func writeJSON(dir *rundir.Dir, name string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", dir.Path(name), err)
-	}
-	return dir.WriteFile(name, append(b, '\n'), 0o600)
-}
-
 func (s *Server) accept() error {
 	for {
 		c, err := s.o.Listener.AcceptUnix()
@@ -251,19 +154,6 @@ func (s *Server) accept() error {
 	}
 }
 
-// pause waits, unless the shim ends.
-func (s *Server) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-s.ended:
-	case <-s.released:
-	}
-	return false
-}
-
 // checkPeer lets in root and this process's own user. In a pod the socket's mode
 // does that: in a user namespace of its own, root outside has no number here.
 func (s *Server) checkPeer(c *net.UnixConn) error {
@@ -278,49 +168,6 @@ func (s *Server) checkPeer(c *net.UnixConn) error {
 		return fmt.Errorf("process %d of user %d is neither root nor of user %d", peer.Pid, peer.Uid, os.Geteuid())
 	}
 	return nil
-}
-
-// begin starts an operation; s.mu is held.
-func (s *Server) begin(name string, owner *conn) (*operation, error) {
-	if s.op != nil {
-		return nil, fault.Precondition("another request is under way, %s: try again when it is over", s.op.name)
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	s.op = &operation{name: name, owner: owner, ctx: ctx, cancel: cancel, done: make(chan struct{})}
-	s.move()
-	return s.op, nil
-}
-
-// finish ends the operation after last, which runs with s.mu held.
-func (s *Server) finish(op *operation, last func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last()
-	s.over(op)
-}
-
-// over ends the operation; s.mu is held.
-func (s *Server) over(op *operation) {
-	s.op = nil
-	s.move()
-	op.cancel(nil)
-	close(op.done)
-	s.checkIdle()
-}
-
-// checkIdle ends a shim that nobody can give anything to do; s.mu is held.
-func (s *Server) checkIdle() {
-	if s.o.Pod == nil && s.greeted && len(s.conns) == 0 && s.op == nil && s.vm == nil {
-		s.release()
-	}
-}
-
-// release ends a shim without a VMM; s.mu is held.
-func (s *Server) release() {
-	if !s.closing {
-		s.closing = true
-		close(s.released)
-	}
 }
 
 func (s *Server) giveUpWaiting() {

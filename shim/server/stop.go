@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -41,19 +40,6 @@ func (s *Server) awaitSave() bool {
 			late = nil
 		}
 	}
-}
-
-// move wakes awaitSave.
-func (s *Server) move() {
-	select {
-	case s.moved <- struct{}{}:
-	default:
-	}
-}
-
-// saving: the guest is being saved, or that is being undone; s.mu is held.
-func (s *Server) saving() bool {
-	return s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name)
 }
 
 func (s *Server) beginStop(args *shim.Stop) (work, error) {
@@ -173,12 +159,4 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		faultpoint.Reach("shim.kill.killed")
 		return s.awaitExit()
 	}, nil
-}
-
-// underWay is what keeps a VM from being stopped; s.mu is held.
-func (s *Server) underWay() string {
-	if s.op != nil {
-		return s.op.name
-	}
-	return "save"
 }

@@ -13,24 +13,6 @@ import (
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
-// onDisk does f, which works at the image, and doesn't wait for its end when ctx ends
-// first: out of a write to a disk that doesn't answer no thread can be got. The rest of
-// the save is then not to touch the image before clear.
-func (p *prepared) onDisk(ctx context.Context, f func() error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		p.hanging = done
-		return context.Cause(ctx)
-	}
-}
-
 // clear removes what a save has written. Where the disk doesn't answer that is left to
 // the background after a moment, and no other save begins until it is done.
 func (s *Server) clear(p *prepared) error {
@@ -144,15 +126,6 @@ func (s *Server) stopDamaged(v *vm, p *prepared) error {
 	return err
 }
 
-// takePrepared makes the save that waits for its commit the business of a new
-// operation; s.mu is held and no other operation is under way.
-func (s *Server) takePrepared() *operation {
-	s.prepared.expire.Stop()
-	s.prepared = nil
-	op, _ := s.begin("abort", nil)
-	return op
-}
-
 // discard undoes a save that took waited for its commit.
 func (s *Server) discard(op *operation, v *vm, p *prepared) {
 	if err := s.undoSave(v, p); err != nil {
@@ -194,4 +167,14 @@ func (s *Server) beginAbort(c *conn) (work, error) {
 		s.finish(op, func() {})
 		return nil, err
 	}, nil
+}
+
+func (s *Server) dropPrepared(p *prepared) {
+	if p == nil {
+		return
+	}
+	p.expire.Stop()
+	if err := s.clear(p); err != nil {
+		s.log.Error("remove an unfinished image", "error", err)
+	}
 }
