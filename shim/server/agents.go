@@ -19,7 +19,7 @@ func (s *Server) welcome() shim.Welcome {
 		Damaged:   s.damaged,
 		Exit:      s.exit,
 
-		Credentials: s.credentials,
+		Credentials: s.guests.credentials,
 	}
 	if s.vm != nil {
 		w.VMMPID, w.Keep = s.vm.proc.pid, s.vm.keep
@@ -48,23 +48,7 @@ func (s *Server) lost(c *conn) {
 	op := s.takePrepared()
 	s.mu.Unlock()
 	s.log.Warn("agent lost before it has committed a save: the guest goes on", "directory", p.directory)
-	s.discard(op, v, p)
-}
-
-func (s *Server) attach(args *shim.Console) (work, error) {
-	s.mu.Lock()
-	v, err := s.running()
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return func() (any, error) {
-		f, err := v.console.Attach(args.Backlog)
-		if err != nil {
-			return nil, fault.Precondition("%v", err)
-		}
-		return f, nil
-	}, nil
+	s.saves.discard(op, v, p)
 }
 
 func (s *Server) beginRelease(args *shim.Release) (work, error) {

@@ -2,11 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -36,12 +34,32 @@ func attachedFolder(files []*os.File) (*os.File, error) {
 	return duplicate(files[0])
 }
 
+// source is the image that the VM goes on from, if it goes on from one.
+type source struct {
+	*session
+	shown bool // an agent has handed in the volume with the image; guarded by mu
+	// volume is the attached one with the image to restore; nil: none is, or it is not needed any more; guarded by mu.
+	volume *os.File
+	// reading is held while that image is read, whose manifest is kept.
+	reading  sync.Mutex
+	manifest []byte
+}
+
+// take returns the attached volume, which is the caller's from here on.
+func (s *source) take() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	volume := s.volume
+	s.volume = nil
+	return volume
+}
+
 // imageAttached: the image that the pod's VM goes on from is in a volume that is not the pod's own.
-func (s *Server) imageAttached() bool {
+func (s *source) imageAttached() bool {
 	return s.o.Pod != nil && s.o.Pod.Described.Restore != nil && s.o.Pod.Described.Restore.Attached
 }
 
-func (s *Server) beginOpenImage(files []*os.File) (work, error) {
+func (s *source) beginOpenImage(files []*os.File) (work, error) {
 	if !s.imageAttached() {
 		return nil, fault.Precondition("this shim waits for no image in a volume that is attached")
 	}
@@ -54,9 +72,9 @@ func (s *Server) beginOpenImage(files []*os.File) (work, error) {
 
 // openAttached reads the image once: an agent that comes after the one that was lost hands in the
 // volume again. The shim goes on reading when its agent is lost.
-func (s *Server) openAttached(volume *os.File) (any, error) {
+func (s *source) openAttached(volume *os.File) (any, error) {
 	s.mu.Lock()
-	s.imageShown = true
+	s.shown = true
 	s.mu.Unlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -81,15 +99,8 @@ func (s *Server) openAttached(volume *os.File) (any, error) {
 	return &shim.Described{Restore: &out}, nil
 }
 
-// ImageShown says whether an agent has handed in the volume with the image, whatever is in it.
-func (s *Server) ImageShown() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.imageShown
-}
-
 // findImage opens the image of a plan, in the pod's own file system or in the volume that is attached.
-func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
+func (s *source) findImage(p *plan.Plan) (*memory.Image, error) {
 	if !s.imageAttached() {
 		return memory.Open(p.Restore.Directory)
 	}
@@ -100,40 +111,4 @@ func (s *Server) findImage(p *plan.Plan) (*memory.Image, error) {
 		return nil, fault.Precondition("the volume with the image to restore has not been attached yet")
 	}
 	return memory.OpenIn(volume, filepath.Base(p.Restore.Directory))
-}
-
-// cleanUp takes back what a launch needed for itself, and of a guest that runs lets its image go. A disk that does not answer
-// keeps no guest from its agent that has gone on from there: what is left is released when the disk answers.
-func (s *Server) cleanUp(l *launch, runs bool) error {
-	if !runs || !l.once() && !s.imageAttached() {
-		return l.meanwhile.Run()
-	}
-	done := make(chan error, 1)
-	go func() { done <- errors.Join(l.meanwhile.Run(), s.letImageGo(l)) }()
-	timer := time.NewTimer(s.o.ClearWithin)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest was restored from is released when it does", l.image.Path(), s.o.ClearWithin)
-	}
-}
-
-// letImageGo has nothing left of the image of a guest that runs now. Anyone who has attached its volume takes
-// that away as soon as the agent knows that the guest runs: until then no descriptor of it is to be left.
-// The claim goes with the image, so that it is not removed before.
-func (s *Server) letImageGo(l *launch) error {
-	if !s.imageAttached() {
-		go removeUsed(l.log, l.image.Path())
-		return nil
-	}
-	s.mu.Lock()
-	volume := s.volume
-	s.volume = nil
-	s.mu.Unlock()
-	if err := volume.Close(); err != nil {
-		return fmt.Errorf("close the volume with the image: %w", err)
-	}
-	return nil
 }

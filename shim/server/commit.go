@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +17,7 @@ import (
 const quitTime = 5 * time.Second
 
 // beginCommit carries out the rest of a save, also if the agent is lost now.
-func (s *Server) beginCommit(c *conn, args *shim.Commit) (work, error) {
+func (s *saves) beginCommit(c *conn, args *shim.Commit) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()
@@ -40,7 +37,7 @@ func (s *Server) beginCommit(c *conn, args *shim.Commit) (work, error) {
 	return func() (any, error) { return s.commit(op, v, p, args.KeepRunning) }, nil
 }
 
-func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any, error) {
+func (s *saves) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any, error) {
 	faultpoint.Reach("shim.commit.begun")
 	// Not the operation's context: nothing short of a failure stops it now.
 	if err := p.image.Commit(context.Background(), p.manifest); err != nil {
@@ -68,7 +65,7 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 	return shim.Committed{Exit: s.exit}, nil
 }
 
-func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
+func (s *saves) goOn(op *operation, v *vm, p *prepared) (any, error) {
 	err := s.resume(v, p)
 	stopped := time.Since(p.since)
 	faultpoint.Reach("shim.commit.resumed")
@@ -84,7 +81,7 @@ func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
 
 // quit ends a VMM whose guest is saved, and returns when it is gone. Beside it the kernel takes
 // back the guest's memory, which otherwise the VMM's end and then the shim would wait for.
-func (s *Server) quit(v *vm) {
+func (s *saves) quit(v *vm) {
 	if v.ram != nil {
 		var emptying sync.WaitGroup
 		defer emptying.Wait()
@@ -109,21 +106,4 @@ func (s *Server) quit(v *vm) {
 		s.log.Error("end the VMM", "error", err)
 	}
 	<-v.proc.done
-}
-
-// residentAnonymous returns how much memory of its own a process has touched,
-// in bytes: RssAnon of /proc/PID/status, see proc(5).
-func residentAnonymous(pid int) (uint64, error) {
-	path := fmt.Sprintf("/proc/%d/status", pid)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(b), "\nRssAnon:")
-	line, _, found := strings.Cut(rest, " kB\n")
-	kib, err := strconv.ParseUint(strings.TrimSpace(line), 10, 50)
-	if err != nil || !found {
-		return 0, fmt.Errorf("%s: no RssAnon in kB: %w", path, errors.Join(err, os.ErrInvalid))
-	}
-	return kib << 10, nil
 }

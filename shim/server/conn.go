@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -24,9 +25,20 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
+// host is the shim as its connections see it.
+type host interface {
+	// admit counts a request, unless the shim ends; answered is its counterpart.
+	admit() bool
+	answered()
+	dispatch(c *conn, r shim.Request, files []*os.File) (work, error)
+	// lost: the connection has ended.
+	lost(c *conn)
+}
+
 // conn is a connection from an agent.
 type conn struct {
-	s    *Server
+	host host
+	log  *slog.Logger
 	wire *shim.Wire
 	out  chan outgoing
 	done chan struct{} // closed when it has ended
@@ -46,27 +58,14 @@ type outgoing struct {
 // work is the part of a request that may take long.
 type work func() (body any, err error)
 
-// serve takes a connection in.
-func (s *Server) serve(socket *net.UnixConn) {
-	c := &conn{
-		s:        s,
+func newConn(socket *net.UnixConn, host host, log *slog.Logger) *conn {
+	return &conn{
+		host: host, log: log,
 		wire:     shim.NewWire(socket),
 		out:      make(chan outgoing, outbox),
 		done:     make(chan struct{}),
 		requests: make(chan struct{}, maxRequests),
 	}
-	s.mu.Lock()
-	if len(s.conns) >= maxConns {
-		s.mu.Unlock()
-		s.o.Log.Warn("connection refused: too many", "connections", maxConns)
-		c.wire.Close()
-		return
-	}
-	s.conns[c] = struct{}{}
-	s.greeted = true
-	s.mu.Unlock()
-	go c.write()
-	go c.read()
 }
 
 func (c *conn) close() { c.closing.Do(func() { c.wire.Close() }) }
@@ -75,11 +74,11 @@ func (c *conn) close() { c.closing.Do(func() { c.wire.Close() }) }
 func (c *conn) read() {
 	err := c.receive()
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.s.o.Log.Warn("connection with an agent ended", "error", err)
+		c.log.Warn("connection with an agent ended", "error", err)
 	}
 	c.close()
 	close(c.done)
-	c.s.lost(c)
+	c.host.lost(c)
 }
 
 func (c *conn) receive() error {
@@ -114,14 +113,14 @@ func (c *conn) handle(r shim.Request, files []*os.File) {
 		c.reply(r.ID, nil, fault.Precondition("more than %d requests at a time on one connection", maxRequests))
 		return
 	}
-	if !c.s.admit() { // its caller finds the connection closed in a moment
+	if !c.host.admit() { // its caller finds the connection closed in a moment
 		closeFiles(files)
 		<-c.requests
 		return
 	}
-	rest, err := c.dispatch(r, files)
+	rest, err := c.host.dispatch(c, r, files)
 	if err != nil {
-		c.s.o.Log.Info("request refused", "op", r.Op, "error", err)
+		c.log.Info("request refused", "op", r.Op, "error", err)
 		closeFiles(files)
 		c.reply(r.ID, nil, err)
 		c.finished()
@@ -137,83 +136,7 @@ func (c *conn) handle(r shim.Request, files []*os.File) {
 
 func (c *conn) finished() {
 	<-c.requests
-	c.s.requests.Done()
-}
-
-func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
-	if r.Op != shim.OpHello && !c.greeted {
-		return nil, fault.New(shim.CodeVersion, "", "%s before hello", r.Op)
-	}
-	s := c.s
-	switch r.Op {
-	case shim.OpHello:
-		return decoded(r, c.hello)
-	case shim.OpDescribe:
-		return decoded(withArgs(r), s.describe)
-	case shim.OpImage:
-		return s.beginOpenImage(files)
-	case shim.OpLaunch:
-		return decoded(r, func(args *shim.Launch) (work, error) { return s.beginLaunch(c, r.ID, args, files) })
-	case shim.OpSave:
-		return decoded(r, func(args *shim.Save) (work, error) { return s.beginSave(c, r.ID, args, files) })
-	case shim.OpCommit:
-		return decoded(r, func(args *shim.Commit) (work, error) { return s.beginCommit(c, args) })
-	case shim.OpAbort:
-		return s.beginAbort(c)
-	case shim.OpResume:
-		return s.beginResume(c)
-	case shim.OpStop:
-		return decoded(r, s.beginStop)
-	case shim.OpKill:
-		return decoded(withArgs(r), s.beginKill)
-	case shim.OpAttach:
-		return decoded(r, func(args *shim.Attach) (work, error) { return s.beginAttach(c, args, files) })
-	case shim.OpDetach:
-		return decoded(r, func(args *shim.Detach) (work, error) { return s.beginDetach(c, args) })
-	case shim.OpConsole:
-		return decoded(r, s.attach)
-	case shim.OpDisplay:
-		return decoded(r, s.beginDisplay)
-	case shim.OpFreeze:
-		return decoded(r, s.beginFreeze)
-	case shim.OpThaw:
-		return s.beginThaw()
-	case shim.OpProbe:
-		return decoded(r, s.beginProbe)
-	case shim.OpReboot:
-		return decoded(r, s.beginReboot)
-	case shim.OpDial:
-		return decoded(r, s.dial)
-	case shim.OpRelease:
-		return decoded(withArgs(r), s.beginRelease)
-	}
-	return nil, fault.New(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
-}
-
-// withArgs is for requests that had none in an earlier version.
-func withArgs(r shim.Request) shim.Request {
-	if len(r.Args) == 0 {
-		r.Args = json.RawMessage("{}")
-	}
-	return r
-}
-
-func decoded[T any](r shim.Request, begin func(*T) (work, error)) (work, error) {
-	var args T
-	if err := json.Unmarshal(r.Args, &args); err != nil {
-		return nil, fault.New(shim.CodeInvalid, "args", "of %s: %v", r.Op, err)
-	}
-	return begin(&args)
-}
-
-func (c *conn) hello(args *shim.Hello) (work, error) {
-	if args.Major != shim.VersionMajor {
-		return nil, fault.New(shim.CodeVersion, "", "the agent speaks version %d.%d of the protocol, this shim %d.%d",
-			args.Major, args.Minor, shim.VersionMajor, shim.VersionMinor)
-	}
-	c.greeted = true
-	welcome := c.s.welcome()
-	return func() (any, error) { return welcome, nil }, nil
+	c.host.answered()
 }
 
 // reply answers a request. A body that is a file goes as a descriptor.

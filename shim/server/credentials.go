@@ -37,7 +37,7 @@ type secrets struct {
 
 // keepCredentials brings what the Secrets have into the guest, whenever that is something
 // else, until the VMM ends.
-func (s *Server) keepCredentials(v *vm) {
+func (s *guests) keepCredentials(v *vm) {
 	guest, can := v.machine.(control.Credentialer)
 	if s.o.Pod == nil || len(s.o.Pod.Credentials) == 0 {
 		return
@@ -63,7 +63,7 @@ func (s *Server) keepCredentials(v *vm) {
 
 // syncCredentials returns what the guest has now. That its agent is not there is no news: it
 // may still be booting.
-func (s *Server) syncCredentials(v *vm, guest control.Credentialer, applied [sha256.Size]byte) [sha256.Size]byte {
+func (s *guests) syncCredentials(v *vm, guest control.Credentialer, applied [sha256.Size]byte) [sha256.Size]byte {
 	all, err := readSecrets(s.o.Pod.Credentials)
 	if err == nil {
 		if all.sum == applied {
@@ -101,7 +101,7 @@ func (a *secrets) apply(v *vm, guest control.Credentialer) error {
 }
 
 // tellCredentials tells agents, those too that come later, if it is news.
-func (s *Server) tellCredentials(c shim.Credentials) {
+func (s *guests) tellCredentials(c shim.Credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.credentials != nil && *s.credentials == c {
@@ -109,9 +109,7 @@ func (s *Server) tellCredentials(c shim.Credentials) {
 	}
 	s.credentials = &c
 	s.log.Info("the guest's keys and passwords", "synchronized", c.Synchronized, "message", c.Message)
-	for conn := range s.conns {
-		conn.event(shim.Event{Credentials: &c})
-	}
+	s.tell(shim.Event{Credentials: &c}, nil)
 }
 
 func readSecrets(credentials []Credential) (*secrets, error) {

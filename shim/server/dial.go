@@ -16,7 +16,7 @@ import (
 const dialPatience = 30 * time.Second
 
 // dial connects to an address, by which an agent on the node reaches what only the pod does.
-func (s *Server) dial(args *shim.DialTo) (work, error) {
+func (s *guests) dial(args *shim.DialTo) (work, error) {
 	address, err := netip.ParseAddrPort(args.Address)
 	switch {
 	case err != nil:

@@ -12,7 +12,7 @@ import (
 )
 
 // beginDisplay hands a client the display.
-func (s *Server) beginDisplay(args *shim.Display) (work, error) {
+func (s *guests) beginDisplay(args *shim.Display) (work, error) {
 	s.mu.Lock()
 	v, err := s.running()
 	s.mu.Unlock()
@@ -32,6 +32,23 @@ func (s *Server) beginDisplay(args *shim.Display) (work, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		return f, nil
+	}, nil
+}
+
+// beginConsole hands a client the console.
+func (s *guests) beginConsole(args *shim.Console) (work, error) {
+	s.mu.Lock()
+	v, err := s.running()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) {
+		f, err := v.console.Attach(args.Backlog)
+		if err != nil {
+			return nil, fault.Precondition("%v", err)
 		}
 		return f, nil
 	}, nil

@@ -13,7 +13,7 @@ import (
 const lastRead = 2 * time.Second
 
 // watch waits for the VMM's end, writes down how it was and cleans up after it.
-func (s *Server) watch(v *vm) {
+func (s *ender) watch(v *vm) {
 	<-v.proc.done
 	s.settle(v)
 
@@ -47,15 +47,13 @@ func (s *Server) watch(v *vm) {
 	v.freeze.end()
 	s.exit = exit
 	s.closing = true
-	for c := range s.conns {
-		c.event(shim.Event{Exit: exit})
-	}
+	s.tell(shim.Event{Exit: exit}, nil)
 	close(s.ended)
 }
 
 // settle waits for the end of what is under way with a VM whose VMM is gone,
 // and removes what a save has written that waited for its commit.
-func (s *Server) settle(v *vm) {
+func (s *ender) settle(v *vm) {
 	for {
 		s.mu.Lock()
 		v.ended = true
@@ -65,7 +63,7 @@ func (s *Server) settle(v *vm) {
 		}
 		s.mu.Unlock()
 		if op == nil {
-			s.dropPrepared(p)
+			s.saves.dropPrepared(p)
 			return
 		}
 		op.end(v.proc.failure())
@@ -73,7 +71,7 @@ func (s *Server) settle(v *vm) {
 	}
 }
 
-func (s *Server) classify(v *vm, ending control.Ending) *shim.Exit {
+func (s *ender) classify(v *vm, ending control.Ending) *shim.Exit {
 	code, signal := v.proc.status()
 	exit := &shim.Exit{
 		Reason:    shim.ReasonCrashed,

@@ -12,37 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/disk"
-	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
 	"github.com/vmlet/vmlet/shim/internal/safeopen"
 	"github.com/vmlet/vmlet/shim/server/fault"
-	"github.com/vmlet/vmlet/shim/server/undo"
 )
-
-// opener opens the files of one plan.
-type opener struct {
-	plan     *plan.Plan
-	run      *rundir.Dir
-	received []*os.File
-	ram      *os.File // shared RAM, or the image's memory
-	console  *os.File
-	stateDir string
-	lock     string        // what shims lock to change access lists
-	sockets  string        // the folder of files that other containers hand out; empty: there is none
-	volumes  []string      // the folders of files that others may write to, too
-	moved    []memory.File // what the image has brought from another pod
-	watched  bool          // nobody has written to block devices since the image was saved
-	undo     *undo.Stack   // what stays for as long as the VMM runs
-
-	files    []*os.File    // the VMM's, in order
-	own      []*os.File    // those of them that are closed here once it runs
-	disks    []watchedDisk // stay open
-	folder   *os.Root      // the VMM's own; nil: it has none
-	events   *os.File      // the reading end of its events; nil: it has none
-	buffered []int         // those without O_DIRECT that were to have it
-}
 
 // all opens every file; errors name its field and path.
 func (o *opener) all(ctx context.Context) error {
@@ -59,14 +34,6 @@ func (o *opener) all(ctx context.Context) error {
 		o.files = append(o.files, file)
 	}
 	return nil
-}
-
-// release closes what only the VMM needs.
-func (o *opener) release() {
-	for _, f := range o.own {
-		f.Close()
-	}
-	o.own = nil
 }
 
 func (o *opener) one(ctx context.Context, f *plan.File) (*os.File, error) {

@@ -2,7 +2,7 @@ package server
 
 import "time"
 
-// freeze is a guest whose file systems are frozen, or may be; guarded by Server.mu.
+// freeze is a guest whose file systems are frozen, or may be; guarded by session.mu.
 type freeze struct {
 	// thaw fires when they are to be thawed; nil: they are not frozen.
 	thaw *time.Timer
@@ -10,7 +10,7 @@ type freeze struct {
 	failed time.Time
 }
 
-// end disarms the thaw, and reports whether it was armed; Server.mu is held.
+// end disarms the thaw, and reports whether it was armed; session.mu is held.
 func (f *freeze) end() (was bool) {
 	if was = f.thaw != nil; was {
 		f.thaw.Stop()

@@ -182,8 +182,8 @@ func TestLockedFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{o: Options{RunDir: filepath.Join(run, "vm") + "/"}}
-	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: s.listLock(), undo: new(undo.Stack)}
+	options := &Options{RunDir: filepath.Join(run, "vm") + "/"}
+	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: options.listLock(), undo: new(undo.Stack)}
 	_, err = o.one(t.Context(), &plan.File{Kind: plan.FilePath, Path: path, Write: true, Granted: true})
 	defer o.release()
 	if errors.Is(err, unix.ENOTSUP) {

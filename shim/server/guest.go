@@ -30,8 +30,16 @@ const (
 	maxCommand = 16 << 10
 )
 
+// guests is the room for what is asked of a guest, or handed to its users: its agent, its console
+// and display, its addresses.
+type guests struct {
+	*session
+	// credentials is how far the guest has the pod's Secrets; nil: not known yet; guarded by mu.
+	credentials *shim.Credentials
+}
+
 // guestAgent returns the running VM with its guest's agent.
-func (s *Server) guestAgent() (*vm, control.GuestAgent, error) {
+func (s *guests) guestAgent() (*vm, control.GuestAgent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()
@@ -46,7 +54,7 @@ func (s *Server) guestAgent() (*vm, control.GuestAgent, error) {
 }
 
 // beginFreeze arms the thaw before it freezes: whatever goes wrong, the guest goes on.
-func (s *Server) beginFreeze(args *shim.Freeze) (work, error) {
+func (s *guests) beginFreeze(args *shim.Freeze) (work, error) {
 	if args.Timeout <= 0 || args.Timeout > maxFreeze {
 		return nil, fault.New(shim.CodeInvalid, "timeout", "%v: want more than 0 and at most %v", args.Timeout, maxFreeze)
 	}
@@ -57,7 +65,7 @@ func (s *Server) beginFreeze(args *shim.Freeze) (work, error) {
 	return func() (any, error) { return nil, s.freezeFor(v, agent, args.Timeout) }, nil
 }
 
-func (s *Server) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duration) error {
+func (s *guests) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duration) error {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
 	first, err := s.armThaw(v, agent, timeout)
@@ -85,7 +93,7 @@ func (s *Server) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duratio
 }
 
 // armThaw has the guest thawed after a time. first: it was not to be before.
-func (s *Server) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (first bool, err error) {
+func (s *guests) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -105,7 +113,7 @@ func (s *Server) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (
 
 // thawDue thaws, and tries until it has: the guest is paused otherwise. One whose agent has
 // gone stays frozen until it is reset.
-func (s *Server) thawDue(v *vm, agent control.GuestAgent) {
+func (s *guests) thawDue(v *vm, agent control.GuestAgent) {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
 	if !s.frozen(v) { // it was thawed or reset meanwhile
@@ -129,7 +137,7 @@ func (s *Server) thawDue(v *vm, agent control.GuestAgent) {
 }
 
 // thaw returns when the agent says that nothing is frozen; v.freezing is held.
-func (s *Server) thaw(v *vm, agent control.GuestAgent) error {
+func (s *guests) thaw(v *vm, agent control.GuestAgent) error {
 	ctx, cancel := v.guestTime(thawTime)
 	defer cancel()
 	if err := agent.Thaw(ctx); err != nil {
@@ -140,17 +148,15 @@ func (s *Server) thaw(v *vm, agent control.GuestAgent) error {
 }
 
 // thawed notes that nothing is frozen: the agent says so, or the guest was reset.
-func (s *Server) thawed(v *vm) {
+func (s *guests) thawed(v *vm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v.freeze.end() {
-		for c := range s.conns {
-			c.event(shim.Event{Thawed: true})
-		}
+		s.tell(shim.Event{Thawed: true}, nil)
 	}
 }
 
-func (s *Server) beginThaw() (work, error) {
+func (s *guests) beginThaw() (work, error) {
 	v, agent, err := s.guestAgent()
 	if err != nil {
 		return nil, err
@@ -163,14 +169,14 @@ func (s *Server) beginThaw() (work, error) {
 }
 
 // frozen tells whether the guest's file systems may be frozen.
-func (s *Server) frozen(v *vm) bool {
+func (s *guests) frozen(v *vm) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return v.freeze.thaw != nil
 }
 
 // beginProbe is of the pod's kubelet, by way of a program in the container.
-func (s *Server) beginProbe(args *shim.Probe) (work, error) {
+func (s *guests) beginProbe(args *shim.Probe) (work, error) {
 	size := 0
 	for _, word := range args.Command {
 		size += len(word)
@@ -204,7 +210,7 @@ func (s *Server) beginProbe(args *shim.Probe) (work, error) {
 }
 
 // moving: the guest is being saved or started, or is yet to go on from the image that its pod is there for.
-func (s *Server) moving() bool {
+func (s *guests) moving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.prepared != nil || s.op != nil && s.op.name == opSave {
@@ -241,7 +247,7 @@ func guestError(err error) error {
 // rebootTime is how long a guest's agent may take to take the request.
 const rebootTime = 10 * time.Second
 
-func (s *Server) beginReboot(args *shim.Reboot) (work, error) {
+func (s *guests) beginReboot(args *shim.Reboot) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()

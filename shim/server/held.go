@@ -7,7 +7,7 @@ import (
 )
 
 // heldDisks are those that must not have changed when the guest goes on.
-func (s *Server) heldDisks(v *vm) []watchedDisk {
+func (s *session) heldDisks(v *vm) []watchedDisk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var held []watchedDisk
@@ -21,7 +21,7 @@ func (s *Server) heldDisks(v *vm) []watchedDisk {
 
 // hold notes what the disks are while the guest is paused and its VMM may let others
 // write to them.
-func (s *Server) hold(v *vm, ids []disk.Identity) {
+func (s *session) hold(v *vm, ids []disk.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range ids {
@@ -30,7 +30,7 @@ func (s *Server) hold(v *vm, ids []disk.Identity) {
 }
 
 // unhold is for a guest that runs.
-func (s *Server) unhold(v *vm) {
+func (s *session) unhold(v *vm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range v.disks {
@@ -40,7 +40,7 @@ func (s *Server) unhold(v *vm) {
 
 // holdAgain is hold for a VMM that has just opened its disks: it may have written to the
 // metadata of an image by itself.
-func (s *Server) holdAgain(ctx context.Context, v *vm) error {
+func (s *session) holdAgain(ctx context.Context, v *vm) error {
 	disks := v.disks
 	ids, err := within(ctx, func() ([]disk.Identity, error) { return identify(disks) })
 	if err == nil {
@@ -50,7 +50,7 @@ func (s *Server) holdAgain(ctx context.Context, v *vm) error {
 }
 
 // checkHeld refuses to let a guest go on whose memory belongs to disks as they were.
-func (s *Server) checkHeld(ctx context.Context, v *vm) error {
+func (s *session) checkHeld(ctx context.Context, v *vm) error {
 	held := s.heldDisks(v)
 	if len(held) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (s *Server) checkHeld(ctx context.Context, v *vm) error {
 }
 
 // proceed lets a guest run if its disks are as its memory has them.
-func (s *Server) proceed(ctx context.Context, v *vm) error {
+func (s *session) proceed(ctx context.Context, v *vm) error {
 	if err := s.checkHeld(ctx, v); err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ import (
 // TestNothingBeginsWithAKilledVM: between the kill and the VMM's end a save would fail
 // with whatever it was at, as if the VMM had crashed.
 func TestNothingBeginsWithAKilledVM(t *testing.T) {
-	s := &Server{vm: &vm{killed: true, machine: &fakeMachine{}, plan: &plan.Plan{VMM: "fake"}}}
-	_, errSave := s.beginSave(&conn{s: s}, 1, &shim.Save{Directory: "/image"}, nil)
-	_, _, _, errPlug := s.plugger(opAttach, nil)
+	s := &session{vm: &vm{killed: true, machine: &fakeMachine{}, plan: &plan.Plan{VMM: "fake"}}}
+	_, errSave := (&saves{session: s}).beginSave(&conn{}, 1, &shim.Save{Directory: "/image"}, nil)
+	_, _, _, errPlug := (&devices{s}).plugger(opAttach, nil)
 	for name, err := range map[string]error{"save": errSave, "attach": errPlug} {
 		var refused *shim.Error
 		if !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {

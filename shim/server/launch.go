@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,23 +15,16 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 	"github.com/vmlet/vmlet/shim/internal/ram"
 	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/shim/server/fault"
-	"github.com/vmlet/vmlet/shim/server/undo"
-)
-
-const (
-	opLaunch = "launch"
-	opResume = "resume"
 )
 
 // beginLaunch takes the files that came with the request; they stay the request's.
-func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.File) (work, error) {
+func (s *launcher) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.File) (work, error) {
 	driver, err := s.checkPlan(args.Plan)
 	if err != nil {
 		return nil, err
@@ -58,7 +50,7 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	return func() (any, error) { return s.launch(l) }, nil
 }
 
-func (s *Server) checkPlan(p *plan.Plan) (control.Driver, error) {
+func (s *launcher) checkPlan(p *plan.Plan) (control.Driver, error) {
 	if p == nil {
 		return nil, fault.New(shim.CodeInvalid, "plan", "missing")
 	}
@@ -78,7 +70,7 @@ func (s *Server) checkPlan(p *plan.Plan) (control.Driver, error) {
 	return driver, nil
 }
 
-func (s *Server) launch(l *launch) (any, error) {
+func (s *launcher) launch(l *launch) (any, error) {
 	start, op := time.Now(), l.op
 	faultpoint.Reach("shim.launch.begun")
 	// A failed launch has left one, and this run is not to be taken for ended.
@@ -86,7 +78,7 @@ func (s *Server) launch(l *launch) (any, error) {
 	if err == nil {
 		err = l.run(op.ctx)
 	}
-	if undo := s.cleanUp(l, err == nil); undo != nil {
+	if undo := l.cleanUp(err == nil); undo != nil {
 		l.log.Error("clean up after the launch", "error", undo)
 	}
 	if err == nil && op.ctx.Err() != nil {
@@ -112,42 +104,20 @@ func (s *Server) launch(l *launch) (any, error) {
 			s.verify(l.verifying, l.vm, l.lazyImage)
 		})
 	}
-	go s.watch(l.vm)
-	go s.keepCredentials(l.vm)
+	go s.ender.watch(l.vm)
+	go s.guests.keepCredentials(l.vm)
 	go debug.FreeOSMemory() // the agent need not wait for it
 	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
 }
 
 // recordFailure writes down the end of a VMM that never came up.
-func (s *Server) recordFailure(v *vm, err error) {
+func (s *launcher) recordFailure(v *vm, err error) {
 	if v.proc == nil {
 		return
 	}
 	exit := &shim.Exit{Reason: shim.ReasonFailed, Time: time.Now().UTC(), RunID: s.o.RunID, LastWords: v.proc.words.Lines(lastWords)}
 	exit.Code, exit.Signal = v.proc.status()
 	s.record(exit)
-}
-
-// launch is one try to start a VMM.
-type launch struct {
-	s        *Server
-	op       *operation
-	driver   control.Driver
-	received []*os.File
-	leases   []shim.Lease
-	progress func(shim.Progress)
-	log      *slog.Logger
-	vm       *vm
-
-	meanwhile undo.Stack // of the launch alone, whether or not it fails
-	opener    *opener
-	stdin     *os.File // of a VMM with a terminal
-	stdout    *os.File
-	image     *memory.Image
-	placed    dedicated.Placement
-	filling   *filling      // nil: RAM isn't filled from here
-	lazyImage *memory.Image // nil: RAM isn't mapped from it
-	verifying context.Context
 }
 
 // run leaves in vm.undo what takes back what it did, also if it fails.
@@ -199,7 +169,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 		imageUndo = &v.undo
 	}
 	var err error
-	if l.image, err = l.s.openImage(ctx, v.plan, imageUndo); err != nil {
+	if l.image, err = l.s.source.openImage(ctx, v.plan, imageUndo); err != nil {
 		return nil, err
 	}
 	if err := l.checkOnce(); err != nil {
@@ -216,7 +186,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if l.image != nil {
 		moved = l.image.Manifest().Files
 	}
-	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, watched: l.s.watchedDevices(), undo: &v.undo}
+	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.o.listLock(), sockets: l.s.o.sockets(), volumes: l.s.o.volumes(), received: l.received, ram: ram, watched: l.s.o.watchedDevices(), undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 
@@ -246,7 +216,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 			until = &v.undo
 		}
 	}
-	err := grant(v.plan.User, l.image.MemoryFile(), l.s.listLock(), false, until)
+	err := grant(v.plan.User, l.image.MemoryFile(), l.s.o.listLock(), false, until)
 	if err != nil {
 		err = fmt.Errorf("%w: let others read it, or restore it eagerly (without --lazy)", err)
 	}
@@ -353,7 +323,7 @@ func (l *launch) link() control.Link {
 	run := l.s.run
 	return control.Link{
 		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log, VCPUs: l.placed.VCPUs,
-		Reset: func() { l.s.thawed(l.vm) },
+		Reset: func() { l.s.guests.thawed(l.vm) },
 		Dial:  func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
 		Listen: func(name string) (*net.UnixListener, error) {
 			listener, err := run.ListenHere(name)
@@ -394,27 +364,15 @@ func (l *launch) load(ctx context.Context) error {
 	return l.s.holdAgain(ctx, l.vm)
 }
 
-// verify looks through a lazily restored VM's image, and stops the guest if it
-// is damaged: what it reads from there may be anything.
-func (s *Server) verify(ctx context.Context, v *vm, img *memory.Image) {
-	err := verifyLazily(ctx, img, s.log)
-	debug.FreeOSMemory()
-	if err == nil || ctx.Err() != nil {
-		return
+// prepareLeases makes a launch's servers. They answer once the guest runs; what it asks
+// before waits in the sockets.
+func (l *launch) prepareLeases() error {
+	l.vm.undo.Push(l.vm.leases.endAll)
+	for i := range l.leases {
+		one := &l.leases[i]
+		if err := l.vm.leases.add(one.Device, one, l.received, l.s.o.ResolvConf, l.s.log); err != nil {
+			return fmt.Errorf("leases[%d]: %w", i, err)
+		}
 	}
-	s.log.Error("the image that guest RAM is mapped from is damaged: pausing the guest", "error", err)
-	// Noted before, so that a save under way does not let it go on.
-	s.mu.Lock()
-	s.damaged, s.damagedAt = err.Error(), time.Now()
-	s.mu.Unlock()
-	call, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if _, err := v.machine.Stop(call); err != nil {
-		s.log.Error("pause the guest", "error", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.event(shim.Event{Damaged: s.damaged})
-	}
+	return nil
 }

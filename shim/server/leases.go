@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -73,46 +72,33 @@ func (l *leases) endAll() error {
 	return errors.Join(errs...)
 }
 
-// prepareLeases makes a launch's servers. They answer once the guest runs; what it asks
-// before waits in the sockets.
-func (l *launch) prepareLeases() error {
-	l.vm.undo.Push(l.vm.leases.endAll)
-	for i := range l.leases {
-		one := &l.leases[i]
-		if err := l.s.addLease(l.vm, one.Device, one, l.received); err != nil {
-			return fmt.Errorf("leases[%d]: %w", i, err)
-		}
+// add makes a server of descriptors that came with the request.
+func (l *leases) add(device string, one *shim.Lease, received []*os.File, resolvConf string, log *slog.Logger) error {
+	if one.Index < 0 || one.Index > len(received)-lease.SocketCount {
+		return fault.New(shim.CodeInvalid, "index", "%d to %d of %d descriptors", one.Index, one.Index+lease.SocketCount-1, len(received))
 	}
-	return nil
-}
-
-// addLease makes a server of descriptors that came with the request.
-func (s *Server) addLease(v *vm, device string, l *shim.Lease, received []*os.File) error {
-	if l.Index < 0 || l.Index > len(received)-lease.SocketCount {
-		return fault.New(shim.CodeInvalid, "index", "%d to %d of %d descriptors", l.Index, l.Index+lease.SocketCount-1, len(received))
-	}
-	v.leases.mu.Lock()
-	defer v.leases.mu.Unlock()
-	if device == "" || v.leases.all[device] != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if device == "" || l.all[device] != nil {
 		return fault.New(shim.CodeInvalid, "device", "%q is missing or listed twice", device)
 	}
-	log := s.log.With("device", device)
-	s.completeLease(&l.Config, log)
-	server, err := leaseserver.New(lease.SocketsOf(received[l.Index:l.Index+lease.SocketCount]), &l.Config, log)
+	log = log.With("device", device)
+	completeLease(&one.Config, resolvConf, log)
+	server, err := leaseserver.New(lease.SocketsOf(received[one.Index:one.Index+lease.SocketCount]), &one.Config, log)
 	if err != nil {
 		return fault.New(shim.CodeInvalid, "config", "%v", err)
 	}
-	if v.leases.all == nil {
-		v.leases.all = make(map[string]*served)
+	if l.all == nil {
+		l.all = make(map[string]*served)
 	}
-	v.leases.all[device] = &served{server: server}
+	l.all[device] = &served{server: server}
 	return nil
 }
 
 // completeLease adds what the pod's resolv.conf says. Without one the guest finds no names;
 // it runs all the same.
-func (s *Server) completeLease(c *lease.Config, log *slog.Logger) {
-	f, err := os.Open(s.o.ResolvConf)
+func completeLease(c *lease.Config, resolvConf string, log *slog.Logger) {
+	f, err := os.Open(resolvConf)
 	if err != nil {
 		log.Warn("failed to read the name servers of the pod: the guest gets none", "error", err)
 		return

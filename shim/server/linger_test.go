@@ -64,7 +64,7 @@ func TestNobodyReadsConsole(t *testing.T) {
 	guest.Close()
 	<-c.Done()
 	c.Close()
-	(&Server{o: Options{Linger: time.Millisecond}, vm: &vm{console: c}}).linger()
+	(&Server{session: &session{o: Options{Linger: time.Millisecond}, vm: &vm{console: c}}}).linger()
 	if b, _ := io.ReadAll(client); len(b) >= len(lastSaid()) {
 		t.Errorf("read all %d bytes: it was not cut off", len(b))
 	}
@@ -73,12 +73,12 @@ func TestNobodyReadsConsole(t *testing.T) {
 // TestLingerEnds has an agent that stands still, and a request that comes to no end.
 func TestLingerEnds(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
-		s := &Server{o: Options{Linger: time.Second}, conns: make(map[*conn]struct{})}
+		s := &Server{session: &session{o: Options{Linger: time.Second}, conns: make(map[*conn]struct{})}}
 		if !s.admit() {
 			t.Error("refused before the end")
 		}
 		for range 2 {
-			s.conns[&conn{s: s, out: make(chan outgoing, 1), done: make(chan struct{})}] = struct{}{}
+			s.conns[&conn{out: make(chan outgoing, 1), done: make(chan struct{})}] = struct{}{}
 		}
 		s.linger()
 		if s.admit() {

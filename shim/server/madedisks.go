@@ -17,7 +17,7 @@ const savedPrefix = "restore-"
 
 // madeDisks are the disks that were made in the pod, and would be lost with it: they belong
 // into its VM's images.
-func (s *Server) madeDisks(v *vm) []watchedDisk {
+func (s *saves) madeDisks(v *vm) []watchedDisk {
 	if s.o.Pod == nil || s.o.Pod.Made == "" {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (s *Server) madeDisks(v *vm) []watchedDisk {
 }
 
 // madeBytes is what they take, as far as it is known while the guest runs.
-func (s *Server) madeBytes(v *vm) (bytes uint64, err error) {
+func (s *saves) madeBytes(v *vm) (bytes uint64, err error) {
 	for _, d := range s.madeDisks(v) {
 		touched, err := memory.TouchedBytes(d.file)
 		if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) madeBytes(v *vm) (bytes uint64, err error) {
 }
 
 // copyMade takes them into the image. The guest is paused, and its disks are settled.
-func (s *Server) copyMade(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) error {
+func (s *saves) copyMade(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) error {
 	made := s.madeDisks(v)
 	total, err := s.madeBytes(v)
 	if err != nil {
@@ -74,7 +74,7 @@ func earlierSaves(name string) func(name string) bool {
 
 // clearUsed makes room in the volume that a pod's VM is saved to: its restore may have been
 // killed before it removed the image that it went on from. What fails here costs room alone.
-func (s *Server) clearUsed(p *prepared) {
+func (s *saves) clearUsed(p *prepared) {
 	own := earlierSaves(filepath.Base(p.directory))
 	if s.o.Pod == nil || own == nil {
 		return

@@ -240,13 +240,12 @@ func TestWatchedDevices(t *testing.T) {
 		}
 	}
 	for restore, want := range map[*shim.PodRestore]bool{nil: false, {}: false, {WatchedDevices: true}: true} {
-		s := &Server{}
-		s.o.Pod = &Pod{Described: shim.Described{Restore: restore}}
-		if got := s.watchedDevices(); got != want {
+		o := &Options{Pod: &Pod{Described: shim.Described{Restore: restore}}}
+		if got := o.watchedDevices(); got != want {
 			t.Errorf("%+v: %v", restore, got)
 		}
 	}
-	if (&Server{}).watchedDevices() {
+	if (&Options{}).watchedDevices() {
 		t.Error("a shim in no pod takes devices for watched")
 	}
 }
@@ -336,11 +335,11 @@ func TestImageIsLetGo(t *testing.T) {
 		image := d.saved()
 		opened, err := memory.Open(image.Directory)
 		d.check(err)
-		s := &Server{o: Options{ClearWithin: time.Millisecond, Pod: &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: test.once}}}}}
-		l := &launch{s: s, image: opened, log: slog.New(slog.DiscardHandler)}
+		s := &session{o: Options{ClearWithin: time.Millisecond, Pod: &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: image.Directory, Once: test.once}}}}}
+		l := &launch{s: &launcher{session: s, source: &source{session: s}}, image: opened, log: slog.New(slog.DiscardHandler)}
 		answers, ended := make(chan struct{}), make(chan error)
 		l.meanwhile.Push(func() error { <-answers; return opened.Close() })
-		go func() { ended <- s.cleanUp(l, test.runs) }()
+		go func() { ended <- l.cleanUp(test.runs) }()
 		if !test.waits {
 			if err := <-ended; err == nil || !strings.Contains(err.Error(), "has not answered for 1ms") {
 				t.Errorf("%+v: error %v", test, err)

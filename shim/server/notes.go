@@ -8,7 +8,7 @@ import (
 	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
-// plugs is what has become of a VMM's devices since its launch, guarded by Server.mu.
+// plugs is what has become of a VMM's devices since its launch, guarded by session.mu.
 type plugs struct {
 	// attached has what takes back what was made for each device.
 	attached map[string]*undo.Stack

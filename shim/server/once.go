@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
@@ -66,9 +69,34 @@ func removeUsed(log *slog.Logger, dir string) {
 	log.Info("removed the memory image that the guest has gone on from", "directory", dir)
 }
 
-// LaunchError is why the last launch failed; nil: it did not, or there was none.
-func (s *Server) LaunchError() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.launchErr
+// cleanUp takes back what a launch needed for itself, and of a guest that runs lets its image go. A disk that does not answer
+// keeps no guest from its agent that has gone on from there: what is left is released when the disk answers.
+func (l *launch) cleanUp(runs bool) error {
+	if !runs || !l.once() && !l.s.source.imageAttached() {
+		return l.meanwhile.Run()
+	}
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(l.meanwhile.Run(), l.letImageGo()) }()
+	timer := time.NewTimer(l.s.o.ClearWithin)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest was restored from is released when it does", l.image.Path(), l.s.o.ClearWithin)
+	}
+}
+
+// letImageGo has nothing left of the image of a guest that runs now. Anyone who has attached its volume takes
+// that away as soon as the agent knows that the guest runs: until then no descriptor of it is to be left.
+// The claim goes with the image, so that it is not removed before.
+func (l *launch) letImageGo() error {
+	if !l.s.source.imageAttached() {
+		go removeUsed(l.log, l.image.Path())
+		return nil
+	}
+	if err := l.s.source.take().Close(); err != nil {
+		return fmt.Errorf("close the volume with the image: %w", err)
+	}
+	return nil
 }

@@ -5,6 +5,14 @@ import (
 	"sync"
 )
 
+const (
+	opLaunch = "launch"
+	opResume = "resume"
+	opSave   = "save"
+	opAttach = "attachment"
+	opDetach = "detachment"
+)
+
 // operation is a launch, a save, a commit or an abort: there is one at a time.
 type operation struct {
 	name   string

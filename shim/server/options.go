@@ -91,30 +91,30 @@ type Credential struct {
 }
 
 // sockets is the folder of files that other containers hand out, empty outside of a pod.
-func (s *Server) sockets() string {
-	if s.o.Pod == nil {
+func (o *Options) sockets() string {
+	if o.Pod == nil {
 		return ""
 	}
-	return s.o.Pod.Sockets
+	return o.Pod.Sockets
 }
 
 // volumes are folders below which others may put links, none outside of a pod.
-func (s *Server) volumes() []string {
-	if s.o.Pod == nil {
+func (o *Options) volumes() []string {
+	if o.Pod == nil {
 		return nil
 	}
-	return s.o.Pod.Volumes
+	return o.Pod.Volumes
 }
 
 // watchedDevices: the pod's owner has seen that nobody has written to block devices since the image was
 // saved.
-func (s *Server) watchedDevices() bool {
-	return s.o.Pod != nil && s.o.Pod.Described.Restore != nil && s.o.Pod.Described.Restore.WatchedDevices
+func (o *Options) watchedDevices() bool {
+	return o.Pod != nil && o.Pod.Described.Restore != nil && o.Pod.Described.Restore.WatchedDevices
 }
 
 // listLock is the folder of all run folders, which is root's: shims and agents lock it
 // to change the access list of a file.
-func (s *Server) listLock() string { return filepath.Dir(filepath.Clean(s.o.RunDir)) }
+func (o *Options) listLock() string { return filepath.Dir(filepath.Clean(o.RunDir)) }
 
 func setDefault[T comparable](v *T, to T) {
 	var zero T

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -17,17 +16,17 @@ import (
 )
 
 const (
-	opAttach = "attachment"
-	opDetach = "detachment"
-
 	// maxNotes bounds the devices that have come and gone, which the shim tells of.
 	maxNotes = 512
 	// maxDetach bounds how long a guest is waited for.
 	maxDetach = 10 * time.Minute
 )
 
+// devices is the room for devices that come and go while the VM runs.
+type devices struct{ *session }
+
 // plugger begins an operation on devices; s.mu is held.
-func (s *Server) plugger(name string, owner *conn) (*operation, *vm, control.Plugger, error) {
+func (s *devices) plugger(name string, owner *conn) (*operation, *vm, control.Plugger, error) {
 	v, err := s.running()
 	switch {
 	case err != nil:
@@ -46,7 +45,7 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, control.Plu
 }
 
 // beginAttach takes the files that came with the request; they stay the request's.
-func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work, error) {
+func (s *devices) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work, error) {
 	a := args.Attachment
 	if a == nil || a.Device == "" {
 		return nil, fault.New(shim.CodeInvalid, "attachment", "missing, or without a device")
@@ -73,15 +72,15 @@ func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work
 	return func() (any, error) { return nil, s.attachDevice(op, v, machine, args, files) }, nil
 }
 
-func (s *Server) attachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Attach, files []*os.File) error {
+func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Attach, files []*os.File) error {
 	a, undo := args.Attachment, new(undo.Stack)
 	o := &opener{
-		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), volumes: s.volumes(), received: files, undo: undo,
+		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.o.listLock(), sockets: s.o.sockets(), volumes: s.o.volumes(), received: files, undo: undo,
 	}
 	err := o.all(op.ctx)
 	if err == nil && args.Lease != nil {
 		undo.Push(func() error { return v.leases.end(a.Device) })
-		err = s.addLease(v, a.Device, args.Lease, files)
+		err = v.leases.add(a.Device, args.Lease, files, s.o.ResolvConf, s.log)
 	}
 	if err == nil {
 		faultpoint.Reach("shim.attach.opened")
@@ -105,13 +104,13 @@ func (s *Server) attachDevice(op *operation, v *vm, machine control.Plugger, arg
 		v.disks = append(v.disks, o.disks...)
 		v.plugs.attached[a.Device] = undo
 		v.plugs.put(a.Device, args.Note)
-		s.tellOthers(op.owner, args.Note)
+		s.tell(shim.Event{Note: args.Note}, op.owner)
 	})
 	s.log.Info("a device is attached", "device", a.Device)
 	return nil
 }
 
-func (s *Server) beginDetach(c *conn, args *shim.Detach) (work, error) {
+func (s *devices) beginDetach(c *conn, args *shim.Detach) (work, error) {
 	if d := args.Detachment; d == nil || d.Device == "" {
 		return nil, fault.New(shim.CodeInvalid, "detachment", "missing, or without a device")
 	}
@@ -128,7 +127,7 @@ func (s *Server) beginDetach(c *conn, args *shim.Detach) (work, error) {
 	return func() (any, error) { return nil, s.detachDevice(op, v, machine, args) }, nil
 }
 
-func (s *Server) detachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Detach) error {
+func (s *devices) detachDevice(op *operation, v *vm, machine control.Plugger, args *shim.Detach) error {
 	ctx, cancel := context.WithTimeout(op.ctx, min(max(args.Within, 0), maxDetach))
 	defer cancel()
 	d := args.Detachment
@@ -136,7 +135,8 @@ func (s *Server) detachDevice(op *operation, v *vm, machine control.Plugger, arg
 	faultpoint.Reach("shim.detach.detached")
 	if err == nil {
 		s.takeBack(v, d.Device)
-		s.finish(op, func() { s.gone(v, args); s.tellOthers(op.owner, args.Note) })
+		// Not the agent that is told by the reply: another may have come and been welcomed meanwhile.
+		s.finish(op, func() { s.gone(v, args); s.tell(shim.Event{Note: args.Note}, op.owner) })
 		s.log.Info("a device is detached", "device", d.Device)
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine control.Plugger, arg
 
 // takeBack undoes what was made for a device that no longer exists. It may wait for a lock of
 // another shim's: s.mu is not held, and the operation on the device still under way.
-func (s *Server) takeBack(v *vm, device string) {
+func (s *devices) takeBack(v *vm, device string) {
 	s.mu.Lock()
 	undo := v.plugs.attached[device]
 	s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *Server) takeBack(v *vm, device string) {
 }
 
 // gone notes that a device no longer exists; s.mu is held.
-func (s *Server) gone(v *vm, args *shim.Detach) {
+func (s *devices) gone(v *vm, args *shim.Detach) {
 	d := args.Detachment
 	if d.DiskName != "" {
 		v.disks = slices.DeleteFunc(v.disks, func(w watchedDisk) bool {
@@ -186,19 +186,9 @@ func (s *Server) gone(v *vm, args *shim.Detach) {
 	v.plugs.put(d.Device, args.Note)
 }
 
-// tellOthers tells agents that a device has come or gone, all but the one that is told
-// by a reply: another may have come and been welcomed meanwhile. s.mu is held.
-func (s *Server) tellOthers(but *conn, note json.RawMessage) {
-	for c := range s.conns {
-		if c != but {
-			c.event(shim.Event{Note: note})
-		}
-	}
-}
-
 // awaitGone tidies up after a guest that lets a device go later, and tells agents;
 // s.mu is held.
-func (s *Server) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
+func (s *devices) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
 	device := args.Detachment.Device
 	ctx, cancel := context.WithCancel(context.Background())
 	v.plugs.leaving[device] = cancel
@@ -222,14 +212,14 @@ func (s *Server) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
 		s.finish(op, func() {
 			delete(v.plugs.leaving, device)
 			s.gone(v, args)
-			s.tellOthers(nil, args.Note)
+			s.tell(shim.Event{Note: args.Note}, nil)
 		})
 		s.log.Info("the guest has let a device go after all", "device", device)
 	})
 }
 
 // whenFree begins an operation when there is none; nil: it is not wanted any more.
-func (s *Server) whenFree(ctx context.Context, v *vm, device string) *operation {
+func (s *devices) whenFree(ctx context.Context, v *vm, device string) *operation {
 	for {
 		s.mu.Lock()
 		busy, prepared := s.op, s.prepared

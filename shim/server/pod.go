@@ -49,3 +49,17 @@ func (s *Server) Outcome() (exit *shim.Exit, refusal *contract.Ending) {
 	defer s.mu.Unlock()
 	return s.exit, s.refusal
 }
+
+// ImageShown says whether an agent has handed in the volume with the image, whatever is in it.
+func (s *Server) ImageShown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.source.shown
+}
+
+// LaunchError is why the last launch failed; nil: it did not, or there was none.
+func (s *Server) LaunchError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.launchErr
+}

@@ -40,3 +40,10 @@ func (p *prepared) onDisk(ctx context.Context, f func() error) error {
 		return context.Cause(ctx)
 	}
 }
+
+// closeBehind closes a folder's descriptor without waiting: its disk may not answer.
+func closeBehind(parent *os.File) {
+	if parent != nil {
+		go parent.Close()
+	}
+}

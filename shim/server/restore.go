@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
-	"time"
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -17,7 +15,7 @@ import (
 // openImage opens the image that a plan goes on from, sees that it is the one
 // that was planned with, and that all but its RAM is whole. Both the image and
 // its lock last until undo.
-func (s *Server) openImage(ctx context.Context, p *plan.Plan, undo *undo.Stack) (*memory.Image, error) {
+func (s *source) openImage(ctx context.Context, p *plan.Plan, undo *undo.Stack) (*memory.Image, error) {
 	if p.Restore == nil {
 		return nil, nil
 	}
@@ -83,32 +81,4 @@ func fill(ctx context.Context, img *memory.Image, ram *os.File, near []plan.Near
 		})
 	}()
 	return f
-}
-
-// verifyRate is how fast the memory of a lazily restored image is read in the
-// background, in bytes a second: well below what a disk can do, since the guest
-// is waiting for pages of the same file.
-const verifyRate = 256 << 20
-
-// verifyLazily checks the memory of a running VM's image.
-func verifyLazily(ctx context.Context, img *memory.Image, log *slog.Logger) error {
-	start := time.Now()
-	err := img.Verify(ctx, func(done, _ uint64) {
-		pace(ctx, start, done)
-	})
-	if err == nil {
-		log.Info("image verified", "directory", img.Path(), "took", time.Since(start))
-	}
-	return err
-}
-
-// pace waits until so many bytes are due.
-func pace(ctx context.Context, start time.Time, done uint64) {
-	due := start.Add(time.Duration(float64(done) / verifyRate * float64(time.Second)))
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -4,7 +4,7 @@ import "github.com/vmlet/vmlet/shim/server/fault"
 
 // beginResume lets a guest run that has not since its restore or a save, if its disks
 // are as they were. One that has run is left alone.
-func (s *Server) beginResume(c *conn) (work, error) {
+func (s *saves) beginResume(c *conn) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()

@@ -19,8 +19,6 @@ import (
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
-const opSave = "save"
-
 const (
 	// stateRoom is added to the space that a save needs, in bytes: device state
 	// of less than 1 MiB, a display's memory, the manifest, the filesystem's own.
@@ -29,7 +27,7 @@ const (
 	leastRoom = 1 << 20
 )
 
-func (s *Server) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File) (work, error) {
+func (s *saves) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File) (work, error) {
 	parent, err := s.savesInto(args, files)
 	if err != nil {
 		return nil, err
@@ -43,7 +41,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File
 
 // savesInto returns the folder that the image's is made in, nil if the request names it by
 // its path. It is the save's own.
-func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) {
+func (s *saves) savesInto(args *shim.Save, files []*os.File) (*os.File, error) {
 	invalid := func(format string, of ...any) (*os.File, error) {
 		return nil, fault.New(shim.CodeInvalid, "directory", format, of...)
 	}
@@ -60,14 +58,7 @@ func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) 
 	return attachedFolder(files)
 }
 
-// closeBehind closes a folder's descriptor without waiting: its disk may not answer.
-func closeBehind(parent *os.File) {
-	if parent != nil {
-		go parent.Close()
-	}
-}
-
-func (s *Server) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.File) (work, error) {
+func (s *saves) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.File) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()
@@ -93,7 +84,7 @@ func (s *Server) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.F
 	return func() (any, error) { return s.save(op, v, p, c.progress(id)) }, nil
 }
 
-func (s *Server) save(op *operation, v *vm, p *prepared, progress func(shim.Progress)) (any, error) {
+func (s *saves) save(op *operation, v *vm, p *prepared, progress func(shim.Progress)) (any, error) {
 	err := s.prepare(op.ctx, p, v, progress)
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
@@ -116,7 +107,7 @@ func (s *Server) save(op *operation, v *vm, p *prepared, progress func(shim.Prog
 }
 
 // keep holds what was saved until its commit; nil: it was aborted just now.
-func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
+func (s *saves) keep(op *operation, p *prepared) *shim.Prepared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op.ctx.Err() != nil {
@@ -132,13 +123,13 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 
 // fromDamaged refuses a save that would make of what is damaged an image that looks
 // whole; s.mu is held.
-func (s *Server) fromDamaged() error {
+func (s *saves) fromDamaged() error {
 	return fault.New(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
 }
 
 // awaitVerified waits, while the guest goes on, until it is known whether the image that
 // its memory is mapped from is whole.
-func (s *Server) awaitVerified(ctx context.Context, v *vm, progress func(shim.Progress)) error {
+func (s *saves) awaitVerified(ctx context.Context, v *vm, progress func(shim.Progress)) error {
 	if v.verified == nil {
 		return nil
 	}
@@ -158,7 +149,7 @@ func (s *Server) awaitVerified(ctx context.Context, v *vm, progress func(shim.Pr
 
 // prepare stops the guest and writes all but the manifest. After an error
 // undoSave has to follow.
-func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
+func (s *saves) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
 	var state *os.File
 	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(ctx, p, v); return err }); err != nil {
 		return err
@@ -208,7 +199,7 @@ func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(
 }
 
 // settleDisks makes the disks as they are now those of the image.
-func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
+func (s *saves) settleDisks(ctx context.Context, p *prepared, v *vm) error {
 	disks := v.disks
 	var ids []disk.Identity
 	err := p.onDisk(ctx, func() (err error) { ids, err = settleDisks(disks); return err })
@@ -220,7 +211,7 @@ func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
 
 // makeImage makes the folder and the file for the device state. What an earlier shim of
 // this VM had not lived to remove there is removed.
-func (s *Server) makeImage(ctx context.Context, p *prepared, v *vm) (state *os.File, err error) {
+func (s *saves) makeImage(ctx context.Context, p *prepared, v *vm) (state *os.File, err error) {
 	s.clearUsed(p)
 	if p.parent != nil {
 		p.image, err = memory.CreateIn(p.parent, p.directory, memory.Options{})
@@ -242,7 +233,7 @@ func (s *Server) makeImage(ctx context.Context, p *prepared, v *vm) (state *os.F
 }
 
 // createByPath makes an image's folder that is found again by its path.
-func (s *Server) createByPath(p *prepared) (*memory.Writer, error) {
+func (s *saves) createByPath(p *prepared) (*memory.Writer, error) {
 	if r, err := shim.ReadRemains(s.o.RunDir); err == nil && r.Directory == filepath.Clean(p.directory) {
 		if err := r.Remove(); err != nil {
 			s.log.Warn("remove what is left of an earlier save", "error", err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -96,3 +98,20 @@ func checkState(f *os.File, limit uint64) error {
 
 // streamHeaders are in a stream that has all of the RAM, in bytes.
 func (v *vm) streamHeaders() uint64 { return v.plan.Memory.Size / memory.PageSize * streamPerPage }
+
+// residentAnonymous returns how much memory of its own a process has touched,
+// in bytes: RssAnon of /proc/PID/status, see proc(5).
+func residentAnonymous(pid int) (uint64, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "\nRssAnon:")
+	line, _, found := strings.Cut(rest, " kB\n")
+	kib, err := strconv.ParseUint(strings.TrimSpace(line), 10, 50)
+	if err != nil || !found {
+		return 0, fmt.Errorf("%s: no RssAnon in kB: %w", path, errors.Join(err, os.ErrInvalid))
+	}
+	return kib << 10, nil
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -19,47 +18,22 @@ import (
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
-	"github.com/vmlet/vmlet/shim/internal/rundir"
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
-// Server is a shim.
+// Server is a shim: it lets agents in, has the rooms carry out what they ask for, and ends.
 type Server struct {
-	o Options
-	// log names the VM when there is one: it is read by who has found vm, or holds mu.
-	// Connections come and go before, and write to o.Log.
-	log        *slog.Logger
-	run, state *rundir.Dir
-	requests   sync.WaitGroup
-	ended      chan struct{} // closed when the VMM has ended and that is written down
-	released   chan struct{} // closed when there is nothing to stay for
+	*session
+	launcher *launcher
+	source   *source
+	saves    *saves
+	devices  *devices
+	guests   *guests
+	ender    *ender
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
-	greeted bool // an agent has connected
-	closing bool // nothing is begun any more
-	// moved gets a value when an operation begins or ends.
-	moved chan struct{}
-	// lingering: no request is counted any more.
+	requests sync.WaitGroup
+	// lingering: no request is counted any more; guarded by mu.
 	lingering bool
-	op        *operation       // under way; nil: none
-	vm        *vm              // nil: none was launched
-	prepared  *prepared        // a save that waits for its commit
-	clearing  string           // the folder of a save that is being removed
-	damaged   string           // what is wrong with the image that RAM is mapped from
-	exit      *shim.Exit       // set before ended is closed
-	refusal   *contract.Ending // why no VMM is to be started
-	launchErr error            // of the last launch, or of what comes before it
-	// credentials is how far the guest has the pod's Secrets; nil: not known yet.
-	credentials *shim.Credentials
-
-	damagedAt  time.Time // when that was found
-	imageShown bool      // an agent has handed in the volume with the image
-	// volume is the attached one with the image to restore; nil: none is, or it is not needed any more.
-	volume *os.File
-	// reading is held while that image is read, whose manifest is kept.
-	reading  sync.Mutex
-	manifest []byte
 }
 
 // New prepares a shim.
@@ -74,22 +48,19 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.CredentialsEvery, 5*time.Second)
 	setDefault(&o.ConsoleLog, logfile.Default())
 	setDefault(&o.VMMLog, logfile.Default())
-	run, err := rundir.Open(o.RunDir)
+	one, err := newSession(o)
 	if err != nil {
 		return nil, err
 	}
-	state, err := rundir.Open(o.StateDir)
-	if err != nil {
-		run.Close()
-		return nil, err
-	}
-	return &Server{
-		o: o, log: o.Log, run: run, state: state,
-		conns:    make(map[*conn]struct{}),
-		ended:    make(chan struct{}),
-		released: make(chan struct{}),
-		moved:    make(chan struct{}, 1),
-	}, nil
+	return inRooms(one), nil
+}
+
+// inRooms has a session served by the rooms, each of which has those below it that it needs.
+func inRooms(one *session) *Server {
+	s := &Server{session: one, source: &source{session: one}, saves: &saves{session: one}, devices: &devices{session: one}, guests: &guests{session: one}}
+	s.ender = &ender{session: one, saves: s.saves}
+	s.launcher = &launcher{session: one, source: s.source, guests: s.guests, ender: s.ender}
+	return s
 }
 
 // Run serves until the VMM has ended, or there is none and no agent that could
@@ -112,7 +83,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-s.ended:
 	case <-s.released:
 	case <-ctx.Done():
-		if !s.awaitSave() {
+		if !s.ender.awaitSave() {
 			s.terminate()
 		}
 	}
@@ -192,11 +163,11 @@ func (s *Server) terminate() {
 	if v.grace != nil {
 		grace = max(0, *v.grace)
 	}
-	s.stopWithin(v, grace)
+	s.ender.stopWithin(v, grace)
 	s.mu.Unlock()
 	s.log.Info("asking the guest to shut down", "grace", grace)
-	s.press(v)
-	s.pressAgain(v)
+	s.ender.press(v)
+	s.ender.pressAgain(v)
 }
 
 // abortAll ends what is under way, so that nothing else begins either, and
@@ -214,7 +185,7 @@ func (s *Server) abortAll(why error) *vm {
 			}
 			op = s.takePrepared()
 			s.mu.Unlock()
-			s.discard(op, v, p)
+			s.saves.discard(op, v, p)
 			continue
 		}
 		s.mu.Unlock()
@@ -259,6 +230,23 @@ func (s *Server) linger() {
 	}
 }
 
+// serve takes a connection in.
+func (s *Server) serve(socket *net.UnixConn) {
+	c := newConn(socket, s, s.o.Log)
+	s.mu.Lock()
+	if len(s.conns) >= maxConns {
+		s.mu.Unlock()
+		s.o.Log.Warn("connection refused: too many", "connections", maxConns)
+		c.wire.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.greeted = true
+	s.mu.Unlock()
+	go c.write()
+	go c.read()
+}
+
 // admit counts a request, unless those are waited for that were there before.
 func (s *Server) admit() bool {
 	s.mu.Lock()
@@ -268,3 +256,5 @@ func (s *Server) admit() bool {
 	}
 	return !s.lingering
 }
+
+func (s *Server) answered() { s.requests.Done() }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vmlet/vmlet/shim"
@@ -15,8 +17,63 @@ import (
 // callTime bounds one word with a VMM where nobody else sets a limit.
 const callTime = 10 * time.Second
 
+// session is the one VM of a shim, what is under way with it, and the agents that are connected:
+// what more than one room decides by. Rooms have it, and beside it what is theirs alone.
+type session struct {
+	o Options
+	// log names the VM when there is one: it is read by who has found vm, or holds mu.
+	// Connections come and go before, and write to o.Log.
+	log        *slog.Logger
+	run, state *rundir.Dir
+	ended      chan struct{} // closed when the VMM has ended and that is written down
+	released   chan struct{} // closed when there is nothing to stay for
+
+	mu      sync.Mutex
+	conns   map[*conn]struct{}
+	greeted bool // an agent has connected
+	closing bool // nothing is begun any more
+	// moved gets a value when an operation begins or ends.
+	moved     chan struct{}
+	op        *operation // under way; nil: none
+	vm        *vm        // nil: none was launched
+	prepared  *prepared  // a save that waits for its commit
+	damaged   string     // what is wrong with the image that RAM is mapped from
+	damagedAt time.Time  // when that was found
+	exit      *shim.Exit // set before ended is closed
+	refusal   string     // why no VMM is to be started
+	launchErr error      // of the last launch, or of what comes before it
+}
+
+func newSession(o Options) (*session, error) {
+	run, err := rundir.Open(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	state, err := rundir.Open(o.StateDir)
+	if err != nil {
+		run.Close()
+		return nil, err
+	}
+	return &session{
+		o: o, log: o.Log, run: run, state: state,
+		conns:    make(map[*conn]struct{}),
+		ended:    make(chan struct{}),
+		released: make(chan struct{}),
+		moved:    make(chan struct{}, 1),
+	}, nil
+}
+
+// tell tells all agents, but for one, if it is not nil; s.mu is held.
+func (s *session) tell(e shim.Event, but *conn) {
+	for c := range s.conns {
+		if c != but {
+			c.event(e)
+		}
+	}
+}
+
 // pause waits, unless the shim ends.
-func (s *Server) pause(d time.Duration) bool {
+func (s *session) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -29,7 +86,7 @@ func (s *Server) pause(d time.Duration) bool {
 }
 
 // begin starts an operation; s.mu is held.
-func (s *Server) begin(name string, owner *conn) (*operation, error) {
+func (s *session) begin(name string, owner *conn) (*operation, error) {
 	if s.op != nil {
 		return nil, fault.Precondition("another request is under way, %s: try again when it is over", s.op.name)
 	}
@@ -40,7 +97,7 @@ func (s *Server) begin(name string, owner *conn) (*operation, error) {
 }
 
 // finish ends the operation after last, which runs with s.mu held.
-func (s *Server) finish(op *operation, last func()) {
+func (s *session) finish(op *operation, last func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last()
@@ -48,7 +105,7 @@ func (s *Server) finish(op *operation, last func()) {
 }
 
 // over ends the operation; s.mu is held.
-func (s *Server) over(op *operation) {
+func (s *session) over(op *operation) {
 	s.op = nil
 	s.move()
 	op.cancel(nil)
@@ -57,14 +114,14 @@ func (s *Server) over(op *operation) {
 }
 
 // checkIdle ends a shim that nobody can give anything to do; s.mu is held.
-func (s *Server) checkIdle() {
+func (s *session) checkIdle() {
 	if s.o.Pod == nil && s.greeted && len(s.conns) == 0 && s.op == nil && s.vm == nil {
 		s.release()
 	}
 }
 
 // release ends a shim without a VMM; s.mu is held.
-func (s *Server) release() {
+func (s *session) release() {
 	if !s.closing {
 		s.closing = true
 		close(s.released)
@@ -72,7 +129,7 @@ func (s *Server) release() {
 }
 
 // running returns the VM, or an error if none runs; s.mu is held.
-func (s *Server) running() (*vm, error) {
+func (s *session) running() (*vm, error) {
 	switch {
 	case s.vm == nil && s.op != nil:
 		return nil, fault.Precondition("the VMM is still being started")
@@ -85,7 +142,7 @@ func (s *Server) running() (*vm, error) {
 }
 
 // move wakes awaitSave.
-func (s *Server) move() {
+func (s *session) move() {
 	select {
 	case s.moved <- struct{}{}:
 	default:
@@ -93,12 +150,12 @@ func (s *Server) move() {
 }
 
 // saving: the guest is being saved, or that is being undone; s.mu is held.
-func (s *Server) saving() bool {
+func (s *session) saving() bool {
 	return s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name)
 }
 
 // underWay is what keeps a VM from being stopped; s.mu is held.
-func (s *Server) underWay() string {
+func (s *session) underWay() string {
 	if s.op != nil {
 		return s.op.name
 	}
@@ -107,7 +164,7 @@ func (s *Server) underWay() string {
 
 // takePrepared makes the save that waits for its commit the business of a new
 // operation; s.mu is held and no other operation is under way.
-func (s *Server) takePrepared() *operation {
+func (s *session) takePrepared() *operation {
 	s.prepared.expire.Stop()
 	s.prepared = nil
 	op, _ := s.begin("abort", nil)
@@ -115,7 +172,7 @@ func (s *Server) takePrepared() *operation {
 }
 
 // record writes exit.json.
-func (s *Server) record(exit *shim.Exit) {
+func (s *session) record(exit *shim.Exit) {
 	if err := writeJSON(s.state, shim.ExitName, exit); err != nil {
 		s.log.Error("write down how the VMM ended", "error", err, "reason", exit.Reason)
 	}

@@ -29,12 +29,14 @@ func TestSettleWaitsForAbort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run.Close()
-	s := &Server{
+	s := &session{
 		run: run,
 		o:   Options{ClearWithin: patience},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), conns: make(map[*conn]struct{}),
 		ended: make(chan struct{}), released: make(chan struct{}),
 	}
+	saves := &saves{session: s}
+	ender := &ender{session: s, saves: saves}
 	done := make(chan struct{})
 	close(done)
 	v := &vm{machine: &fakeMachine{}, proc: &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}}
@@ -47,7 +49,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 	}
 	settled := make(chan struct{})
 	go func() {
-		s.settle(v)
+		ender.settle(v)
 		close(settled)
 	}()
 	<-first.ctx.Done() // settle waits for the first
@@ -62,7 +64,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 		t.Fatal("it did not wait")
 	default:
 	}
-	s.discard(abort, v, p)
+	saves.discard(abort, v, p)
 	<-settled
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 		t.Errorf("left: %v", err)

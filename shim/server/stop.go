@@ -10,15 +10,15 @@ import (
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
-// stopping is a VM whose guest was asked to shut down.
-type stopping struct {
-	deadline time.Time
-	timer    *time.Timer
+// ender is the room for the VMM's end: asked for, forced or by itself.
+type ender struct {
+	*session
+	saves *saves
 }
 
 // awaitSave waits, when the shim was asked to end, for a save: until one begins, for as long as Pod says,
 // and then until that is over. It is true if the VMM has ended meanwhile, also by a stop or a kill.
-func (s *Server) awaitSave() bool {
+func (s *ender) awaitSave() bool {
 	if s.o.Pod == nil || s.o.Pod.AwaitSave <= 0 {
 		return false
 	}
@@ -42,7 +42,7 @@ func (s *Server) awaitSave() bool {
 	}
 }
 
-func (s *Server) beginStop(args *shim.Stop) (work, error) {
+func (s *ender) beginStop(args *shim.Stop) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.vm != nil && s.vm.ended {
@@ -65,13 +65,13 @@ func (s *Server) beginStop(args *shim.Stop) (work, error) {
 }
 
 // awaitExit waits until it is written down how the VMM ended.
-func (s *Server) awaitExit() (any, error) {
+func (s *ender) awaitExit() (any, error) {
 	<-s.ended
 	return s.exit, nil
 }
 
 // stopWithin sets when the VM is killed; an earlier time stands. s.mu is held.
-func (s *Server) stopWithin(v *vm, grace time.Duration) {
+func (s *ender) stopWithin(v *vm, grace time.Duration) {
 	deadline := time.Now().Add(grace)
 	if v.freeze.thaw != nil { // it has to write to shut down
 		v.freeze.thaw.Reset(0)
@@ -87,7 +87,7 @@ func (s *Server) stopWithin(v *vm, grace time.Duration) {
 
 // pressAgain presses the power button now and then until the VMM has ended: a guest that
 // boots does not hear the first.
-func (s *Server) pressAgain(v *vm) {
+func (s *ender) pressAgain(v *vm) {
 	for {
 		select {
 		case <-s.ended:
@@ -100,7 +100,7 @@ func (s *Server) pressAgain(v *vm) {
 
 // press presses the power button. A guest that is paused would never hear it, and is
 // continued.
-func (s *Server) press(v *vm) {
+func (s *ender) press(v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
 	s.mu.Lock()
@@ -116,7 +116,7 @@ func (s *Server) press(v *vm) {
 	}
 }
 
-func (s *Server) graceOver(v *vm) {
+func (s *ender) graceOver(v *vm) {
 	s.mu.Lock()
 	v.killed, v.graceOver = true, true
 	s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Server) graceOver(v *vm) {
 }
 
 // beginKill ends the VMM whatever is under way. A launch is undone.
-func (s *Server) beginKill(args *shim.Kill) (work, error) {
+func (s *ender) beginKill(args *shim.Kill) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	op, v := s.op, s.vm

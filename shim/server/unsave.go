@@ -15,7 +15,7 @@ import (
 
 // clear removes what a save has written. Where the disk doesn't answer that is left to
 // the background after a moment, and no other save begins until it is done.
-func (s *Server) clear(p *prepared) error {
+func (s *saves) clear(p *prepared) error {
 	s.mu.Lock()
 	s.clearing = p.directory
 	s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Server) clear(p *prepared) error {
 }
 
 // abort waits for what was left behind at the image, and removes the image.
-func (s *Server) abort(p *prepared) (err error) {
+func (s *saves) abort(p *prepared) (err error) {
 	if p.hanging != nil {
 		<-p.hanging
 	}
@@ -54,7 +54,7 @@ func (s *Server) abort(p *prepared) (err error) {
 }
 
 // undoSave lets the guest go on if it ran, and removes what was written.
-func (s *Server) undoSave(v *vm, p *prepared) error {
+func (s *saves) undoSave(v *vm, p *prepared) error {
 	err := s.resume(v, p)
 	faultpoint.Reach("shim.save.resumed")
 	return errors.Join(err, s.clear(p))
@@ -64,7 +64,7 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 // process for a moment.
 const resumeTries = 3
 
-func (s *Server) resume(v *vm, p *prepared) (err error) {
+func (s *saves) resume(v *vm, p *prepared) (err error) {
 	defer func() { go debug.FreeOSMemory() }() // not while the guest is paused
 	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
@@ -95,7 +95,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 }
 
 // regain has the VMM take back its disks, and keeps the guest paused.
-func (s *Server) regain(ctx context.Context, v *vm, p *prepared) error {
+func (s *saves) regain(ctx context.Context, v *vm, p *prepared) error {
 	if p.since.IsZero() { // the save has not come to the guest
 		return v.machine.Regain(ctx)
 	}
@@ -109,14 +109,14 @@ func (s *Server) regain(ctx context.Context, v *vm, p *prepared) error {
 }
 
 // damagedSince says whether the guest was to be paused for good during a save.
-func (s *Server) damagedSince(p *prepared) bool {
+func (s *saves) damagedSince(p *prepared) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.damagedAt.After(p.since)
 }
 
 // stopDamaged stops a guest again that went on just when it was to be paused.
-func (s *Server) stopDamaged(v *vm, p *prepared) error {
+func (s *saves) stopDamaged(v *vm, p *prepared) error {
 	if !s.damagedSince(p) {
 		return nil
 	}
@@ -127,14 +127,14 @@ func (s *Server) stopDamaged(v *vm, p *prepared) error {
 }
 
 // discard undoes a save that took waited for its commit.
-func (s *Server) discard(op *operation, v *vm, p *prepared) {
+func (s *saves) discard(op *operation, v *vm, p *prepared) {
 	if err := s.undoSave(v, p); err != nil {
 		s.log.Error("abort a save", "error", err)
 	}
 	s.finish(op, func() {})
 }
 
-func (s *Server) expired(p *prepared) {
+func (s *saves) expired(p *prepared) {
 	s.mu.Lock()
 	if s.prepared != p || s.op != nil {
 		s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) expired(p *prepared) {
 }
 
 // beginAbort ends what the connection has under way.
-func (s *Server) beginAbort(c *conn) (work, error) {
+func (s *saves) beginAbort(c *conn) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op := s.op; op != nil && op.owner == c {
@@ -169,7 +169,7 @@ func (s *Server) beginAbort(c *conn) (work, error) {
 	}, nil
 }
 
-func (s *Server) dropPrepared(p *prepared) {
+func (s *saves) dropPrepared(p *prepared) {
 	if p == nil {
 		return
 	}

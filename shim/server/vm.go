@@ -34,7 +34,7 @@ type vm struct {
 	freezing   sync.Mutex     // held while its agent freezes or thaws
 	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none
 
-	// The rest is guarded by Server.mu.
+	// The rest is guarded by session.mu.
 	ended     bool // nothing can be begun with it any more
 	killed    bool
 	graceOver bool
@@ -46,3 +46,9 @@ type vm struct {
 
 // savedIn is the image that a VM ended in.
 type savedIn struct{ directory, id string }
+
+// stopping is a VM whose guest was asked to shut down.
+type stopping struct {
+	deadline time.Time
+	timer    *time.Timer
+}
