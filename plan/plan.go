@@ -49,6 +49,8 @@ type Plan struct {
 	// Instructions are what the driver tells the VMM when it is up, in the driver's
 	// own form; nil: the command line has said it all.
 	Instructions json.RawMessage `json:"instructions,omitempty"`
+	// Companions are started in their order, before the VMM, and ended in the opposite order, after it.
+	Companions []Companion `json:"companions,omitempty"`
 }
 
 // Dedicated: each vCPU has a CPU to itself, of those that the shim may use.
@@ -152,6 +154,11 @@ const (
 	FileFolder FileKind = "folder"
 	// FileEvents is the writing end of a pipe whose reading end the driver has.
 	FileEvents FileKind = "events"
+	// FilePair is an end of a pair of connected unix stream sockets. Whose Path is the same, in the plan's
+	// or in a companion's Files, has the other end.
+	FilePair FileKind = "pair"
+	// FileReady is the writing end of a pipe, on which a companion says that it is ready: by any byte.
+	FileReady FileKind = "ready"
 )
 
 // File is a descriptor that the VMM inherits.

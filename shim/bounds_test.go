@@ -43,7 +43,7 @@ func liar(t *testing.T, room *semaphore.Weighted, welcome string, reply func(w *
 	return c, err
 }
 
-const podWelcome = `{"major":1,"minor":4,"pod":{"runDir":"/run/vmlet","runId":"1"}}`
+const podWelcome = `{"major":1,"minor":5,"pod":{"runDir":"/run/vmlet","runId":"1"}}`
 
 // liveHeap is what is in use, in bytes.
 func liveHeap() int64 {
@@ -103,10 +103,10 @@ func TestLiarsTakeLittleMemory(t *testing.T) {
 // TestPodMessagesAreBounded: what is larger than an honest shim's is not read.
 func TestPodMessagesAreBounded(t *testing.T) {
 	for name, welcome := range map[string]string{
-		"a welcome without end":  `{"major":1,"minor":4,"plan":{"files":[{}` + strings.Repeat(",{}", MaxPodMessage/3) + `]}}`,
-		"notes without end":      `{"major":1,"minor":4,"notes":[0` + strings.Repeat(",0", maxNotes+1) + `]}`,
-		"too much that was kept": `{"major":1,"minor":4,"keep":"` + strings.Repeat("x", MaxPodKeep) + `"}`,
-		"a folder without end":   `{"major":1,"minor":4,"pod":{"runDir":"/` + strings.Repeat("x", maxPath) + `"}}`,
+		"a welcome without end":  `{"major":1,"minor":5,"plan":{"files":[{}` + strings.Repeat(",{}", MaxPodMessage/3) + `]}}`,
+		"notes without end":      `{"major":1,"minor":5,"notes":[0` + strings.Repeat(",0", maxNotes+1) + `]}`,
+		"too much that was kept": `{"major":1,"minor":5,"keep":"` + strings.Repeat("x", MaxPodKeep) + `"}`,
+		"a folder without end":   `{"major":1,"minor":5,"pod":{"runDir":"/` + strings.Repeat("x", maxPath) + `"}}`,
 	} {
 		room := semaphore.NewWeighted(testRoom)
 		if c, err := liar(t, room, welcome, nil); !errors.Is(err, ErrMessage) {

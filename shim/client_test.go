@@ -13,7 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+<<<<<<< HEAD
 	"github.com/vmlet/vmlet/contract"
+=======
+	"github.com/vmlet/vmlet/plan"
+>>>>>>> be01cf66 (shim, plan: start processes beside the VMM, and end them after it)
 )
 
 // answer plays the shim: it says hello and then calls reply for each request.
@@ -45,15 +49,15 @@ func answer(t *testing.T, welcome string, reply func(w *Wire, r Request)) *Clien
 	return c
 }
 
-const welcome = `{"major":1,"minor":4,"pid":1}`
+const welcome = `{"major":1,"minor":5,"pid":1}`
 
 func TestVersions(t *testing.T) {
 	for _, test := range []struct {
 		welcome string
 		fits    bool
 	}{
-		{`{"major":1,"minor":4}`, true},
-		{`{"major":1,"minor":3}`, false},
+		{`{"major":1,"minor":5}`, true},
+		{`{"major":1,"minor":4}`, false},
 		{`{"major":1,"minor":7,"new":true}`, true},
 		{`{"major":2,"minor":0}`, false},
 		{`{"major":0,"minor":9}`, false},
@@ -309,9 +313,10 @@ func TestKillReason(t *testing.T) {
 // know.
 func TestOlderShim(t *testing.T) {
 	c := answer(t, welcome, func(_ *Wire, r Request) { t.Errorf("it was asked to %s", r.Op) })
-	_, err := c.Save(t.Context(), Save{Directory: "image", Attached: true}, os.Stdin, nil)
+	p := &plan.Plan{Companions: []plan.Companion{{Name: "emulator", Field: "devices.tpm"}}}
+	_, err := c.Launch(t.Context(), Launch{Plan: p}, nil, nil)
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Code != CodePrecondition {
-		t.Errorf("save into an attached volume: error %v, want one with code %s", err, CodePrecondition)
+	if !errors.As(err, &refused) || refused.Code != CodePrecondition || refused.Field != "devices.tpm" {
+		t.Errorf("launch with a companion: error %v, want one with code %s", err, CodePrecondition)
 	}
 }

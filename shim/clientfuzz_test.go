@@ -17,7 +17,7 @@ func FuzzClient(f *testing.F) {
 		}
 		return out
 	}
-	const hello = `{"id":1,"body":{"major":1,"minor":4}}`
+	const hello = `{"id":1,"body":{"major":1,"minor":5}}`
 	f.Add(frame(hello))
 	f.Add(frame(hello, `{"event":{"damaged":"x"}}`, `{"event":{"exit":{"reason":"crashed"}}}`))
 	f.Add(frame(hello, `{"id":2,"body":{"vmms":[]}}`))

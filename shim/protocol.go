@@ -22,7 +22,7 @@ import (
 // previous minor version; another major version is refused.
 const (
 	VersionMajor = 1
-	VersionMinor = 5
+	VersionMinor = 6
 )
 
 // Names of the sockets and files in a VM's run folder (not kept over a reboot).
@@ -235,6 +235,7 @@ type Release struct {
 // Plan.Restore, when its memory and device state are back; the guest then
 // runs, or is paused if Plan.Paused.
 type Launch struct {
+	// Plan's Companions are of version 1.6.
 	Plan *plan.Plan `json:"plan"`
 	// Keep is the agent's own: the shim gives it to agents that come later (1.1).
 	Keep json.RawMessage `json:"keep,omitempty"`

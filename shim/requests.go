@@ -8,7 +8,11 @@ import (
 	"os"
 	"time"
 
+<<<<<<< HEAD
 	"github.com/vmlet/vmlet/contract"
+=======
+	"github.com/vmlet/vmlet/plan"
+>>>>>>> be01cf66 (shim, plan: start processes beside the VMM, and end them after it)
 )
 
 // Launch starts the VMM with the files that the plan's FileReceived count on;
@@ -16,11 +20,28 @@ import (
 // again. When ctx ends first the client tells the shim to give up; the error is nil if
 // the VMM was up by then.
 func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progress func(Progress)) (*Launched, error) {
+	if err := c.checkCompanions(l.Plan); err != nil {
+		return nil, err
+	}
 	launched := new(Launched)
 	if err := undoable(ctx, c, &call{op: OpLaunch, into: launched}, l, files, progress); err != nil {
 		return nil, err
 	}
 	return launched, nil
+}
+
+// companionsMinor is the version of the protocol since which shims know a plan's Companions. An older
+// one would start the VMM without.
+const companionsMinor = 6
+
+func (c *Client) checkCompanions(p *plan.Plan) error {
+	if p == nil || len(p.Companions) == 0 || c.welcome.Minor >= companionsMinor {
+		return nil
+	}
+	first := p.Companions[0]
+	return &Error{Code: CodePrecondition, Field: first.Field, Message: fmt.Sprintf(
+		"it needs a process beside the VMM, %s, and the VM's shim speaks version %d.%d of the protocol, which has none: start the VM again with vmlet of the agent's version",
+		first.Name, c.welcome.Major, c.welcome.Minor)}
 }
 
 // Save stops the guest and writes its image, whole but for the manifest. Commit
@@ -30,9 +51,6 @@ func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progres
 func (c *Client) Save(ctx context.Context, s Save, volume *os.File, progress func(Progress)) (*Prepared, error) {
 	var files []*os.File
 	if s.Attached {
-		if err := c.checkAttached(); err != nil {
-			return nil, err
-		}
 		files = append(files, volume)
 	}
 	prepared := new(Prepared)
@@ -43,19 +61,6 @@ func (c *Client) Save(ctx context.Context, s Save, volume *os.File, progress fun
 		return nil, fmt.Errorf("%s: %w", OpSave, context.Cause(ctx))
 	}
 	return prepared, nil
-}
-
-// attachedMinor is the minor version of the protocol in which shims save to volumes that
-// are attached.
-const attachedMinor = 5
-
-// checkAttached refuses what older shims would take for a path.
-func (c *Client) checkAttached() error {
-	if c.welcome.Minor < attachedMinor {
-		return &Error{Code: CodePrecondition, Message: fmt.Sprintf(
-			"%s: the VM's shim is from before there were volumes that are attached for it: stop the VM and start it again", OpSave)}
-	}
-	return nil
 }
 
 // Commit makes an image of what Save prepared. After an error other than

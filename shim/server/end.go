@@ -51,6 +51,27 @@ func (s *ender) watch(v *vm) {
 	close(s.ended)
 }
 
+// attend ends a VMM one of whose companions has ended before it: the guest's device is gone. One that the
+// VMM takes with it at its own end is no reason.
+func (s *ender) attend(v *vm, c *companion) {
+	select {
+	case <-c.proc.done:
+	case <-v.proc.done:
+		return
+	}
+	if v.proc.endsSoon() {
+		return
+	}
+	err := c.failure()
+	s.mu.Lock()
+	v.bereft = err
+	s.mu.Unlock()
+	s.log.Error("a process beside the VMM has ended, and the VMM can't do without it: killing the VMM", "name", c.what.Name, "error", err)
+	if err := v.proc.kill(); err != nil {
+		s.log.Error("failed to kill the VMM", "error", err)
+	}
+}
+
 // settle waits for the end of what is under way with a VM whose VMM is gone,
 // and removes what a save has written that waited for its commit.
 func (s *ender) settle(v *vm) {
@@ -91,6 +112,8 @@ func (s *ender) classify(v *vm, ending control.Ending) *shim.Exit {
 	case v.saved != nil:
 		exit.Reason = shim.ReasonSaved
 		exit.ImageDirectory, exit.ImageID = v.saved.directory, v.saved.id
+	case v.bereft != nil: // it has crashed, and this is why
+		exit.LastWords = v.bereft.Error() + "\n" + exit.LastWords
 	case ending.Panicked && signal == "":
 		exit.Reason = shim.ReasonPanicked
 	case ending.Shutdown && ending.Suspended && clean:

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "fake-vmm":
 			fakeVMM(os.Args[2])
+		case "companion":
+			beCompanion(os.Args[2], os.Args[3])
 		case "stranger":
 			stranger(os.Args[2])
 		}

@@ -70,8 +70,23 @@ func (o *opener) one(ctx context.Context, f *plan.File) (*os.File, error) {
 		return o.makeFolder(f)
 	case plan.FileEvents:
 		return o.makeEvents()
+	case plan.FilePair:
+		return o.pair(f)
+	case plan.FileReady:
+		return o.makeReady()
 	}
 	return nil, fmt.Errorf("%s: a file of kind %q is unknown to this shim", f.Path, f.Kind)
+}
+
+func (o *opener) pair(f *plan.File) (*os.File, error) {
+	if o.pairs == nil {
+		return nil, errors.New("a device that is attached has no pair of sockets")
+	}
+	file, err := o.pairs.take(f.Path)
+	if err == nil {
+		o.own = append(o.own, file)
+	}
+	return file, err
 }
 
 func (o *opener) listen(f *plan.File) (*os.File, error) {

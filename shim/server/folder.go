@@ -65,3 +65,18 @@ func (o *opener) makeEvents() (*os.File, error) {
 	o.undo.Push(func() error { out.Close(); return nil })
 	return in, nil
 }
+
+// makeReady makes the pipe on which a companion says that it is ready.
+func (o *opener) makeReady() (*os.File, error) {
+	if o.ready != nil {
+		return nil, errors.New("a companion has two pipes to say that it is ready")
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	o.ready = out
+	o.own = append(o.own, in)
+	o.undo.Push(out.Close)
+	return in, nil
+}

@@ -67,7 +67,7 @@ func (s *launcher) checkPlan(p *plan.Plan) (control.Driver, error) {
 	case p.Memory.Size == 0 || p.Memory.Size > 1<<62:
 		return nil, fault.New(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
 	}
-	return driver, nil
+	return driver, checkCompanions(p.Companions)
 }
 
 func (s *launcher) launch(l *launch) (any, error) {
@@ -105,6 +105,9 @@ func (s *launcher) launch(l *launch) (any, error) {
 		})
 	}
 	go s.ender.watch(l.vm)
+	for _, c := range l.vm.companions {
+		go s.ender.attend(l.vm, c)
+	}
 	go s.guests.keepCredentials(l.vm)
 	go debug.FreeOSMemory() // the agent need not wait for it
 	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
@@ -130,8 +133,14 @@ func (l *launch) run(ctx context.Context) error {
 		return err
 	}
 	faultpoint.Reach("shim.launch.prepared")
+	if err := l.startCompanions(ctx, opener); err != nil {
+		return err
+	}
 	if err := opener.all(ctx); err != nil {
 		return err
+	}
+	if err := opener.pairs.complete(); err != nil {
+		return fault.Invalid("", err)
 	}
 	l.opener, l.vm.disks = opener, opener.disks
 	if err := l.prepareLeases(); err != nil {
@@ -154,6 +163,7 @@ func (l *launch) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
+	l.watchCompanions(ctx, cancel)
 	if err := explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx))); err != nil {
 		return err
 	}
@@ -186,7 +196,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if l.image != nil {
 		moved = l.image.Manifest().Files
 	}
-	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.o.listLock(), sockets: l.s.o.sockets(), volumes: l.s.o.volumes(), received: l.received, ram: ram, watched: l.s.o.watchedDevices(), undo: &v.undo}
+	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.o.listLock(), sockets: l.s.o.sockets(), volumes: l.s.o.volumes(), received: l.received, pairs: new(pairs), ram: ram, watched: l.s.o.watchedDevices(), undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 
@@ -270,11 +280,10 @@ func (l *launch) startFilling(ctx context.Context) error {
 // start starts the VMM's process.
 func (l *launch) start(o *opener) error {
 	v := l.vm
-	log, err := logfile.Open(l.s.state, shim.VMMLogName, l.s.o.VMMLog)
+	log, err := l.openLog()
 	if err != nil {
 		return err
 	}
-	v.undo.Push(log.Close)
 	if err := errors.Join(limits.AllowLocking(v.plan.LockedMemory), limits.BoundThreads(v.plan.User)); err != nil {
 		return err
 	}
@@ -289,6 +298,20 @@ func (l *launch) start(o *opener) error {
 	// From here their other ends see it if the VMM ends.
 	o.release()
 	return nil
+}
+
+// openLog opens the log of what the VMM says, and of what its companions say. It is opened once.
+func (l *launch) openLog() (io.Writer, error) {
+	if l.output != nil {
+		return l.output, nil
+	}
+	log, err := logfile.Open(l.s.state, shim.VMMLogName, l.s.o.VMMLog)
+	if err != nil {
+		return nil, err
+	}
+	l.vm.undo.Push(log.Close)
+	l.output = log
+	return log, nil
 }
 
 // bringUp connects to the VMM and has it run, or are paused, as planned.

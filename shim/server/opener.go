@@ -22,6 +22,7 @@ type opener struct {
 	volumes  []string      // the folders of files that others may write to, too
 	moved    []memory.File // what the image has brought from another pod
 	watched  bool          // nobody has written to block devices since the image was saved
+	pairs    *pairs        // of the plan's processes; nil: there are none
 	undo     *undo.Stack   // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
@@ -29,6 +30,7 @@ type opener struct {
 	disks    []watchedDisk // stay open
 	folder   *os.Root      // the VMM's own; nil: it has none
 	events   *os.File      // the reading end of its events; nil: it has none
+	ready    *os.File      // the reading end of a companion's FileReady; nil: it has none
 	buffered []int         // those without O_DIRECT that were to have it
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 
@@ -33,7 +34,8 @@ type launch struct {
 
 	meanwhile undo.Stack // of the launch alone, whether or not it fails
 	opener    *opener
-	stdin     *os.File // of a VMM with a terminal
+	output    io.Writer // of the VMM and its companions; nil: not opened yet
+	stdin     *os.File  // of a VMM with a terminal
 	stdout    *os.File
 	image     *memory.Image
 	placed    dedicated.Placement

@@ -30,6 +30,7 @@ type vm struct {
 	grace      *time.Duration
 	undo       undo.Stack
 	leases     leases
+	companions []*companion
 	background sync.WaitGroup // what uses the image
 	freezing   sync.Mutex     // held while its agent freezes or thaws
 	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none
@@ -39,6 +40,7 @@ type vm struct {
 	killed    bool
 	graceOver bool
 	saved     *savedIn
+	bereft    error // how a companion ended that the VMM can't do without
 	stopping  *stopping
 	plugs     plugs
 	freeze    freeze
