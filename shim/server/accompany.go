@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/fault"
@@ -17,7 +16,6 @@ func (l *launch) startCompanions(ctx context.Context, of *opener) error {
 		if err := l.startCompanion(ctx, &l.vm.plan.Companions[i], of); err != nil {
 			return err
 		}
-		faultpoint.Reach("shim.launch.companion-started")
 	}
 	return nil
 }
