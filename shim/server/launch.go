@@ -167,7 +167,7 @@ func (l *launch) run(ctx context.Context) error {
 	if err := explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx))); err != nil {
 		return err
 	}
-	l.vm.leases.serve()
+	l.vm.leases.Serve()
 	return nil
 }
 
@@ -390,10 +390,10 @@ func (l *launch) load(ctx context.Context) error {
 // prepareLeases makes a launch's servers. They answer once the guest runs; what it asks
 // before waits in the sockets.
 func (l *launch) prepareLeases() error {
-	l.vm.undo.Push(l.vm.leases.endAll)
+	l.vm.undo.Push(l.vm.leases.EndAll)
 	for i := range l.leases {
 		one := &l.leases[i]
-		if err := l.vm.leases.add(one.Device, one, l.received, l.s.o.ResolvConf, l.s.log); err != nil {
+		if err := l.vm.leases.Add(one.Device, one, l.received, l.s.o.ResolvConf, l.s.log); err != nil {
 			return fmt.Errorf("leases[%d]: %w", i, err)
 		}
 	}

@@ -79,8 +79,8 @@ func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, ar
 	}
 	err := o.all(op.ctx)
 	if err == nil && args.Lease != nil {
-		undo.Push(func() error { return v.leases.end(a.Device) })
-		err = v.leases.add(a.Device, args.Lease, files, s.o.ResolvConf, s.log)
+		undo.Push(func() error { return v.leases.End(a.Device) })
+		err = v.leases.Add(a.Device, args.Lease, files, s.o.ResolvConf, s.log)
 	}
 	if err == nil {
 		faultpoint.Reach("shim.attach.opened")
@@ -98,7 +98,7 @@ func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, ar
 		return err
 	}
 	faultpoint.Reach("shim.attach.attached")
-	v.leases.serve()
+	v.leases.Serve()
 	v.undo.Push(undo.Run)
 	s.finish(op, func() {
 		v.disks = append(v.disks, o.disks...)
@@ -161,7 +161,7 @@ func (s *devices) takeBack(v *vm, device string) {
 	s.mu.Lock()
 	undo := v.plugs.attached[device]
 	s.mu.Unlock()
-	_ = v.leases.end(device) // one of the launch has no undo of its own
+	_ = v.leases.End(device) // one of the launch has no undo of its own
 	if undo == nil {
 		return
 	}

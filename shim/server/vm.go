@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/display"
 	"github.com/vmlet/vmlet/shim/server/control"
+	"github.com/vmlet/vmlet/shim/server/leases"
 	"github.com/vmlet/vmlet/shim/server/undo"
 )
 
@@ -29,7 +30,7 @@ type vm struct {
 	// grace that the guest has after a signal; nil: the shim's.
 	grace      *time.Duration
 	undo       undo.Stack
-	leases     leases
+	leases     leases.Set
 	companions []*companion
 	background sync.WaitGroup // what uses the image
 	freezing   sync.Mutex     // held while its agent freezes or thaws

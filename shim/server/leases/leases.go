@@ -1,4 +1,5 @@
-package server
+// Package leases has a VM's servers of leases, which tell its guest of its network.
+package leases
 
 import (
 	"context"
@@ -13,9 +14,9 @@ import (
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
-// leases tell a guest of its network, by the devices that its interfaces are. The zero value
+// Set tells a guest of its network, by the devices that its interfaces are. The zero value
 // has none.
-type leases struct {
+type Set struct {
 	mu  sync.Mutex
 	all map[string]*served
 }
@@ -26,8 +27,8 @@ type served struct {
 	done   chan struct{}
 }
 
-// serve lets those begin that were added.
-func (l *leases) serve() {
+// Serve lets those begin that were added.
+func (l *Set) Serve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, each := range l.all {
@@ -42,8 +43,8 @@ func (l *leases) serve() {
 	}
 }
 
-// end ends that of a device, if there is one.
-func (l *leases) end(device string) error {
+// End ends that of a device, if there is one.
+func (l *Set) End(device string) error {
 	l.mu.Lock()
 	each := l.all[device]
 	delete(l.all, device)
@@ -58,7 +59,8 @@ func (l *leases) end(device string) error {
 	return nil
 }
 
-func (l *leases) endAll() error {
+// EndAll ends all of them.
+func (l *Set) EndAll() error {
 	l.mu.Lock()
 	var devices []string
 	for device := range l.all {
@@ -67,13 +69,13 @@ func (l *leases) endAll() error {
 	l.mu.Unlock()
 	var errs []error
 	for _, device := range devices {
-		errs = append(errs, l.end(device))
+		errs = append(errs, l.End(device))
 	}
 	return errors.Join(errs...)
 }
 
-// add makes a server of descriptors that came with the request.
-func (l *leases) add(device string, one *shim.Lease, received []*os.File, resolvConf string, log *slog.Logger) error {
+// Add makes a server of descriptors that came with the request.
+func (l *Set) Add(device string, one *shim.Lease, received []*os.File, resolvConf string, log *slog.Logger) error {
 	if one.Index < 0 || one.Index > len(received)-lease.SocketCount {
 		return fault.New(shim.CodeInvalid, "index", "%d to %d of %d descriptors", one.Index, one.Index+lease.SocketCount-1, len(received))
 	}
