@@ -13,11 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-<<<<<<< HEAD
 	"github.com/vmlet/vmlet/contract"
-=======
 	"github.com/vmlet/vmlet/plan"
->>>>>>> be01cf66 (shim, plan: start processes beside the VMM, and end them after it)
 )
 
 // answer plays the shim: it says hello and then calls reply for each request.

@@ -8,11 +8,8 @@ import (
 	"os"
 	"time"
 
-<<<<<<< HEAD
 	"github.com/vmlet/vmlet/contract"
-=======
 	"github.com/vmlet/vmlet/plan"
->>>>>>> be01cf66 (shim, plan: start processes beside the VMM, and end them after it)
 )
 
 // Launch starts the VMM with the files that the plan's FileReceived count on;

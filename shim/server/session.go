@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
 	"github.com/vmlet/vmlet/shim/server/fault"
@@ -34,14 +35,14 @@ type session struct {
 	closing bool // nothing is begun any more
 	// moved gets a value when an operation begins or ends.
 	moved     chan struct{}
-	op        *operation // under way; nil: none
-	vm        *vm        // nil: none was launched
-	prepared  *prepared  // a save that waits for its commit
-	damaged   string     // what is wrong with the image that RAM is mapped from
-	damagedAt time.Time  // when that was found
-	exit      *shim.Exit // set before ended is closed
-	refusal   string     // why no VMM is to be started
-	launchErr error      // of the last launch, or of what comes before it
+	op        *operation       // under way; nil: none
+	vm        *vm              // nil: none was launched
+	prepared  *prepared        // a save that waits for its commit
+	damaged   string           // what is wrong with the image that RAM is mapped from
+	damagedAt time.Time        // when that was found
+	exit      *shim.Exit       // set before ended is closed
+	refusal   *contract.Ending // why no VMM is to be started
+	launchErr error            // of the last launch, or of what comes before it
 }
 
 func newSession(o Options) (*session, error) {
