@@ -13,6 +13,12 @@ const (
 	// LabelPoolPreserved is, on a member that was scaled in and on claims that are kept of one, what is
 	// kept: Offline or Online.
 	LabelPoolPreserved = "vmlet.io/pool-preserved"
+	// LabelPoolStandby is, on a member that stands by until the pool is scaled out, on its instance and on its
+	// pod, the state that it stands by in: Hibernated or Halted. The pod is never ready.
+	LabelPoolStandby = "vmlet.io/pool-standby"
+	// ConditionServes is the readiness gate of a pod of a VM that stands by, which nobody sets: Services leave
+	// it out.
+	ConditionServes = "vmlet.io/serves"
 	// AnnotationPoolPreservedSince is there when that was (RFC 3339).
 	AnnotationPoolPreservedSince = "vmlet.io/pool-preserved-since"
 )

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -161,11 +162,20 @@ func (o *state) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Co
 	case o.paused():
 		return no(reasonGuestNotRunning, "the guest is paused")
 	}
-	c := podCondition(o.pod.Pod, corev1.PodReady)
+	c := podCondition(o.pod.Pod, readyCondition(o.pod.Pod))
 	if c == nil {
 		return no(reasonPodConditionMiss, "the kubelet has not said whether the pod is ready")
 	}
 	return condition(kubevirtv1.ConditionReady, metav1.ConditionStatus(c.Status), c.Reason, c.Message)
+}
+
+// readyCondition is the condition that says whether the guest is ready. A pod of a VM that stands by never is, by a
+// readiness gate, so that Services leave it out.
+func readyCondition(p *corev1.Pod) corev1.PodConditionType {
+	if p.Labels[contract.LabelPoolStandby] != "" {
+		return corev1.ContainersReady
+	}
+	return corev1.PodReady
 }
 
 func because(f *fault) string {

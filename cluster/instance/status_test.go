@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -197,6 +198,12 @@ func TestConditions(t *testing.T) {
 		failed(p)
 		p.Status.Reason, p.Status.Message = "OutOfcpu", "no room"
 	}
+	standsBy := func(p *pod) {
+		p.Labels = map[string]string{contract.LabelPoolStandby: "Hibernated"}
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady"}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+		}
+	}
 	const isRunning, scheduling = kubevirtv1.PhaseRunning, kubevirtv1.PhaseScheduling
 	for _, test := range []struct {
 		name, of string
@@ -208,6 +215,7 @@ func TestConditions(t *testing.T) {
 		{"no pod", "Ready", newScene(), "False", "PodNotExists", "no pod yet"},
 		{"starting", "Ready", on(scheduling, bound), "False", "GuestNotRunning", "not started yet"},
 		{"ready", "Ready", on(isRunning, runsSince(0), heard(running), ready), "True", "", ""},
+		{"ready, and stands by", "Ready", on(isRunning, runsSince(0), heard(running), standsBy), "True", "", ""},
 		{"no word of the kubelet", "Ready", on(isRunning, runsSince(0), heard(running)), "False", "PodConditionMissing", "kubelet"},
 		{"paused", "Ready", on(isRunning, runsSince(0), ready, pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)), "False", "GuestNotRunning", "paused"},
 		{"deleted", "Ready", on(isRunning, runsSince(0), heard(running), ready, ending), "False", "PodTerminating", "grace period"},

@@ -88,6 +88,21 @@ func TestForeignLabels(t *testing.T) {
 	}
 }
 
+// TestStandsBy: the pod of a VM that stands by is never ready, and any other's is as its containers are.
+func TestStandsBy(t *testing.T) {
+	for label, want := range map[string]int{"Hibernated": 1, "": 0} {
+		in := read(t, simple)
+		in.Instance.Labels = map[string]string{contract.LabelPoolStandby: label}
+		p, err := launcher.Pod(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gates := p.Spec.ReadinessGates; len(gates) != want || want == 1 && gates[0].ConditionType != contract.ConditionServes {
+			t.Errorf("label %q: readiness gates %+v, want %d", label, gates, want)
+		}
+	}
+}
+
 func TestInstanceID(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for name, want := range map[string]string{

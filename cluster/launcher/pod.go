@@ -177,6 +177,9 @@ func (l *launcher) podSpec() corev1.PodSpec {
 	for i := range vmi.TopologySpreadConstraints {
 		pod.TopologySpreadConstraints = append(pod.TopologySpreadConstraints, *vmi.TopologySpreadConstraints[i].DeepCopy())
 	}
+	if l.vmi.Labels[contract.LabelPoolStandby] != "" {
+		pod.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: contract.ConditionServes}}
+	}
 	if c.RuntimeClass != "" {
 		pod.RuntimeClassName = new(c.RuntimeClass)
 	}

@@ -409,6 +409,25 @@ func TestBackoffGrows(t *testing.T) {
 	}
 }
 
+// TestStandsBy: the instance of a VM that its pool has stand by is marked, one that it has serve is not, and neither
+// needs a restart for it.
+func TestStandsBy(t *testing.T) {
+	vm := newVM("Always")
+	vm.Spec.Template.Labels = map[string]string{"tier": "front", contract.LabelPoolStandby: "the template's"}
+	if got := run.NewInstance(vm, false).Labels; len(got) != 1 || got["tier"] != "front" {
+		t.Errorf("an instance that serves has labels %v", got)
+	}
+	vm.Labels = map[string]string{contract.LabelPoolStandby: "Hibernated"}
+	instance := made(vm, kubevirtv1.PhaseRunning, true)
+	if got := instance.Labels; len(got) != 2 || got[contract.LabelPoolStandby] != "Hibernated" {
+		t.Errorf("an instance that stands by has labels %v", got)
+	}
+	vm.Labels = nil
+	if changes := restartChanges(state{vm: vm, instance: instance, started: vm.Spec.DeepCopy(), defaults: noDefaults, now: noon}); len(changes) != 0 {
+		t.Errorf("a VM that is to serve has to restart for %v", changes)
+	}
+}
+
 // TestPrepare: a VM gets what admission would have given it, once, before anything is made.
 func TestPrepare(t *testing.T) {
 	vm := newVM("Always")

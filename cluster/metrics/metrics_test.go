@@ -42,7 +42,8 @@ func objects(t *testing.T) client.Client {
 	}
 	pool := &poolv1.VirtualMachinePool{}
 	pool.Namespace, pool.Name, pool.Spec.Replicas = "team", "web", new(int32(6))
-	pool.Status = poolv1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2, PreservedReplicas: 1}
+	pool.Status = poolv1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2, PreservedReplicas: 1, StandbyReplicas: 8, ReadyStandbyReplicas: 7}
+	pool.Spec.Standby = &poolv1.VirtualMachinePoolStandby{Replicas: 9}
 	return b.WithObjects(pool).Build()
 }
 
@@ -96,6 +97,9 @@ vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=available} 2
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=current} 5
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=preserved} 1
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=ready} 4
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=standby} 8
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=standby-ready} 7
+vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=standby-wanted} 9
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=updated} 3
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=wanted} 6
 vmlet_virtualmachines{status=Running} 2

@@ -13,7 +13,7 @@ import (
 
 func poolGauge() Metric {
 	return gauge("vmlet_virtualmachinepool_replicas",
-		"Number of VirtualMachines of a VirtualMachinePool, by state: wanted by its spec, current, ready, updated to its newest template, available (both), preserved after they were scaled in. Only the leading vmlet-controller has it.",
+		"Number of VirtualMachines of a VirtualMachinePool, by state: wanted by its spec, current, ready, updated to its newest template, available (both), preserved after they were scaled in, standby-wanted by its spec, standby, and standby-ready to be taken at a scale-out. Only the leading vmlet-controller has it.",
 		"namespace", "pool", "state")
 }
 
@@ -32,10 +32,15 @@ func (c *Collector) pools(put func(Metric, float64, ...string)) {
 		if p.Spec.Replicas != nil {
 			wanted = *p.Spec.Replicas
 		}
+		standby := int32(0)
+		if p.Spec.Standby != nil {
+			standby = p.Spec.Standby.Replicas
+		}
 		s := &p.Status
 		for state, n := range map[string]int32{
 			"wanted": wanted, "current": s.Replicas, "ready": s.ReadyReplicas, "updated": s.UpdatedReplicas,
 			"available": s.AvailableReplicas, "preserved": s.PreservedReplicas,
+			"standby-wanted": standby, "standby": s.StandbyReplicas, "standby-ready": s.ReadyStandbyReplicas,
 		} {
 			put(m, float64(n), p.Namespace, p.Name, state)
 		}

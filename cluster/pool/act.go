@@ -84,7 +84,7 @@ func (r *Reconciler) checkSurplus(ctx context.Context, o state) error {
 	}
 	there := 0
 	for i := range all.Items {
-		if vm := &all.Items[i]; metav1.IsControlledBy(vm, pool) && vm.DeletionTimestamp == nil && vm.Labels[contract.LabelPoolPreserved] == "" {
+		if vm := &all.Items[i]; metav1.IsControlledBy(vm, pool) && vm.DeletionTimestamp == nil && vm.Labels[contract.LabelPoolPreserved] == "" && vm.Labels[contract.LabelPoolStandby] == "" {
 			there++
 		}
 	}

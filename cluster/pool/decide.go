@@ -82,6 +82,8 @@ const (
 	reasonPreservedReleased = "PreservedStateDeleted"
 	reasonDetached          = "Detached"
 	reasonAttached          = "Attached"
+	reasonStandby           = "StandingBy"
+	reasonStandbyFailed     = "FailedStandby"
 )
 
 func normal(reason, format string, args ...any) event {
@@ -129,6 +131,8 @@ func decide(o state) decision {
 		o = o.without(d.actions)
 		scale(o, newest, &d)
 		o = o.without(d.actions)
+		standBy(o, newest, &d)
+		o = o.without(d.actions)
 		preserve(o, newest, &d)
 		update(o, newest, &d)
 		for _, name := range o.stale() {
@@ -169,7 +173,7 @@ func (o state) without(actions []action) state {
 // serving are the members that count.
 func (o state) serving() (all []member) {
 	for _, m := range o.members {
-		if !m.leaving() && !m.preserved() {
+		if !m.leaving() && !m.preserved() && !m.standby() {
 			all = append(all, m)
 		}
 	}
@@ -187,7 +191,7 @@ func (o state) wanted() int {
 func release(o state, d *decision) {
 	for _, vm := range o.detached {
 		to := vm.DeepCopy()
-		for _, key := range []string{contract.LabelPool, contract.LabelPoolIndex, contract.LabelPoolRevision, contract.LabelPoolPreserved} {
+		for _, key := range []string{contract.LabelPool, contract.LabelPoolIndex, contract.LabelPoolRevision, contract.LabelPoolPreserved, contract.LabelPoolStandby} {
 			delete(to.Labels, key)
 		}
 		delete(to.Annotations, contract.AnnotationPoolPreservedSince)
@@ -234,7 +238,7 @@ func scale(o state, newest revision, d *decision) {
 	serving := o.serving()
 	leaving := 0
 	for _, m := range o.members {
-		if m.leaving() && !m.preserved() {
+		if m.leaving() && !m.preserved() && !m.standby() {
 			leaving++
 		}
 	}
@@ -291,10 +295,11 @@ func (o state) hibernate(m member) action {
 	return changeMember{m, to, normal(reasonPreserving, "VM %s hibernates: the pool is scaled in to %d", m.vm.Name, o.wanted())}
 }
 
-// resume has a member go on.
+// resume has a member go on that is preserved or stands by.
 func (o state) resume(m member, start kubevirtv1.StartStrategy, e event) action {
 	to := m.vm.DeepCopy()
 	delete(to.Labels, contract.LabelPoolPreserved)
+	delete(to.Labels, contract.LabelPoolStandby)
 	delete(to.Annotations, contract.AnnotationPoolPreservedSince)
 	template := o.pool.Spec.VirtualMachineTemplate.Spec
 	if r := o.revision(m.revision()); r != nil {
@@ -306,7 +311,7 @@ func (o state) resume(m member, start kubevirtv1.StartStrategy, e event) action 
 	}
 	to.Spec.RunStrategy = &strategy
 	to.Spec.StartStrategy = template.StartStrategy
-	if to.Spec.StartStrategy == nil {
+	if to.Spec.StartStrategy == nil && m.saved() {
 		to.Spec.StartStrategy = &start
 	}
 	return changeMember{m, to, e}
@@ -317,7 +322,8 @@ func mark(o metav1.Object, as poolv1.StatePreservation, now time.Time) {
 	o.SetAnnotations(with(o.GetAnnotations(), map[string]string{contract.AnnotationPoolPreservedSince: now.UTC().Format(time.RFC3339)}))
 }
 
-// grow resumes members, those first whose state is kept, then fills gaps from the lowest, then appends.
+// grow resumes members, those first whose state is kept, then those that stand by, then fills gaps from the lowest,
+// then appends.
 func grow(o state, newest revision, missing int, d *decision) {
 	missing = min(missing, o.burst)
 	var sleeping []member
@@ -334,6 +340,13 @@ func grow(o state, newest revision, missing int, d *decision) {
 		missing--
 		d.do(o.resume(m, kubevirtv1.StartRestore, normal(reasonResuming, "VM %s goes on: the pool is scaled out to %d", m.vm.Name, o.wanted())))
 	}
+	for _, m := range o.takeable(newest) {
+		if missing == 0 {
+			return
+		}
+		missing--
+		d.do(o.resume(m, kubevirtv1.StartRestore, normal(reasonResuming, "VM %s, which stood by, serves: the pool is scaled out to %d", m.vm.Name, o.wanted())))
+	}
 	create := func(index int32) {
 		name := memberName(o.pool.Name, index)
 		if missing > 0 && !used[name] {
@@ -345,13 +358,16 @@ func grow(o state, newest revision, missing int, d *decision) {
 	for _, c := range slices.SortedFunc(slices.Values(o.claims), func(a, b claim) int { return int(a.index) - int(b.index) }) {
 		create(c.index)
 	}
-	first := int32(0)
-	if n := o.pool.Spec.NameGeneration; n != nil {
-		first = n.StartOrdinal
-	}
-	for index := first; missing > 0 && index >= 0; index++ {
+	for index := o.firstIndex(); missing > 0 && index >= 0; index++ {
 		create(index)
 	}
+}
+
+func (o state) firstIndex() int32 {
+	if n := o.pool.Spec.NameGeneration; n != nil {
+		return n.StartOrdinal
+	}
+	return 0
 }
 
 // defaultUnavailable is the design's.
@@ -359,11 +375,15 @@ var defaultUnavailable = intstr.FromString("25%")
 
 // mayBeUnavailable is how many members may be unavailable at a time: at least one, or nothing could be updated.
 func (o state) mayBeUnavailable() int {
+	return o.unavailableOf(o.wanted())
+}
+
+func (o state) unavailableOf(all int) int {
 	limit := o.pool.Spec.MaxUnavailable
 	if limit == nil {
 		limit = &defaultUnavailable
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(limit, o.wanted(), false)
+	n, err := intstr.GetScaledValueFromIntOrPercent(limit, all, false)
 	if err != nil {
 		n = 0 // admission refuses it
 	}
@@ -438,7 +458,7 @@ func byReadiness(all []member) []member {
 // down counts the members that are to serve and don't.
 func (o state) down() (n int) {
 	for _, m := range o.members {
-		if !m.preserved() && (m.leaving() || m.unavailable()) {
+		if !m.preserved() && !m.standby() && (m.leaving() || m.unavailable()) {
 			n++
 		}
 	}

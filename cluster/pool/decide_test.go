@@ -125,6 +125,28 @@ func unsaved(vm *kubevirtv1.VirtualMachine) {
 	vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationFailed, Failures: saves, Message: "no room"}
 }
 
+// standing is a member that stands by, or is being prepared to.
+func standing(change func(*kubevirtv1.VirtualMachine)) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) {
+		change(vm)
+		delete(vm.Labels, contract.LabelPoolPreserved)
+		vm.Labels[contract.LabelPoolStandby] = "Hibernated"
+	}
+}
+
+// upFor has a member be ready for that long.
+func upFor(age time.Duration) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) {
+		up(vm)
+		vm.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-age))}}
+	}
+}
+
+// another makes a member one of an older template.
+func another(change func(*kubevirtv1.VirtualMachine)) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) { change(vm); vm.Labels[contract.LabelPoolRevision] = "gone" }
+}
+
 func labelled(key, value string) func(*kubevirtv1.VirtualMachine) {
 	return func(vm *kubevirtv1.VirtualMachine) { up(vm); vm.Labels[key] = value }
 }
@@ -135,12 +157,20 @@ func words(d decision) string {
 	for _, a := range d.actions {
 		switch a := a.(type) {
 		case createMember:
-			all = append(all, "create "+a.vm.Name)
+			what := "create "
+			if a.vm.Labels[contract.LabelPoolStandby] != "" {
+				what = "prepare "
+			}
+			all = append(all, what+a.vm.Name)
 		case changeMember:
 			what := "change "
 			switch {
 			case removes(a):
 				what = "hibernate "
+			case a.member.standby() && a.member.vm.OwnerReferences != nil && a.to.Labels[contract.LabelPoolStandby] == "":
+				what = "take "
+			case a.member.standby() && kubevirtv1.RunStrategyOf(&a.to.Spec) != a.member.strategy():
+				what = string(kubevirtv1.RunStrategyOf(&a.to.Spec)) + " "
 			case a.member.preserved() && a.member.vm.OwnerReferences != nil && a.to.Labels[contract.LabelPoolPreserved] == "":
 				what = "resume "
 			}
@@ -218,6 +248,37 @@ func TestDecide(t *testing.T) {
 		"not begun to save":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { asleep(vm); vm.Generation, vm.Status.HibernationStatus = 2, nil }}, nil, "", ""},
 		"a save fails once":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { unsaved(vm); vm.Status.HibernationStatus.Failures = 1 }}, nil, "", ""},
 		"kept for good":          {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
+
+		"standby, from nothing":           {"{replicas: 2, standby: {replicas: 2}}", nil, nil, "", "create web-0, create web-1, prepare web-2, prepare web-3"},
+		"standby is no replica":           {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", ""},
+		"standby, ready for a bit":        {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(9 * time.Second))}, nil, "", ""},
+		"standby, ready":                  {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(10 * time.Second))}, nil, "", "Hibernate web-1"},
+		"standby, ready, delay":           {"{replicas: 1, standby: {replicas: 1, initialDelaySeconds: 60}}", vms{up, standing(upFor(59 * time.Second))}, nil, "", ""},
+		"standby, ready, to be halted":    {"{replicas: 1, standby: {replicas: 1, state: Halted}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { standing(up)(vm); vm.Labels[contract.LabelPoolStandby] = "Halted" }}, nil, "", "Halted web-1"},
+		"standby, not ready":              {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", ""},
+		"standby, being saved":            {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(saving)}, nil, "", ""},
+		"standby, can't be saved":         {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(unsaved)}, nil, "", "Halted web-1"},
+		"standby, ended unsaved":          {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(func(vm *kubevirtv1.VirtualMachine) { asleep(vm); vm.Status.HibernationStatus = nil })}, nil, "", "Halted web-1"},
+		"standby, halted instead":         {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(halted)}, nil, "", ""},
+		"standby is taken":                {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", "take web-1"},
+		"standby is refilled":             {"{replicas: 2, standby: {replicas: 1}}", vms{up, up}, nil, "", "prepare web-2"},
+		"standby, all are taken":          {"{replicas: 4, standby: {replicas: 1}}", vms{up, standing(asleep), standing(halted)}, nil, "", "take web-1, take web-2, create web-3"},
+		"standby that is not prepared":    {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", "create web-2"},
+		"standby after preserved memory":  {"{replicas: 3, standby: {replicas: 1}}", vms{up, standing(asleep), asleep}, nil, "", "wake web-2, take web-1"},
+		"standby before preserved disks":  {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, []claim{kept(2, 0)}, "", "take web-1"},
+		"standby takes no preserved disk": {"{replicas: 1, standby: {replicas: 1}}", vms{up}, []claim{kept(1, 0)}, "", "prepare web-2"},
+		"standby, newest template first":  {"{replicas: 2, maxUnavailable: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(asleep)}, nil, "", "take web-2"},
+		"standby, fewer":                  {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep), standing(down), standing(another(asleep))}, nil, "", "delete web-3, delete web-2"},
+		"standby, none":                   {"replicas: 1", vms{up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby, paused":                 {"{replicas: 2, paused: true, standby: {replicas: 9}}", vms{up, standing(asleep)}, nil, "", ""},
+		"standby, scale-in spares it":     {"{replicas: 1, standby: {replicas: 1}, scaleInStrategy: {proactive: {selectionPolicy: {basePolicy: Newest}}}}", vms{up, up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby, update one by one":      {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(another(asleep))}, nil, "", "delete web-2"},
+		"standby, update waits":           {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(down)}, nil, "", ""},
+		"standby, update of a broken one": {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(asleep), standing(another(down))}, nil, "", "delete web-2"},
+		"standby, unmanaged update":       {"{replicas: 1, standby: {replicas: 1}, updateStrategy: {unmanaged: {}}}", vms{up, standing(another(asleep))}, nil, "", ""},
+		"standby, another state":          {"{replicas: 1, standby: {replicas: 1, state: Halted}, updateStrategy: {unmanaged: {}}}", vms{up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby, one goes":               {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(going)}, nil, "", ""},
+		"standby fails":                   {"{replicas: 3, autohealing: {}, standby: {replicas: 1}}", vms{up, up, up, standing(crashing(3))}, nil, "", "delete web-3"},
 
 		"update a quarter":         {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
 		"update one at least":      {"replicas: 2", vms{old, old}, nil, "", "1 changes"},
@@ -326,7 +387,7 @@ func statusOf(d decision) *poolv1.VirtualMachinePoolStatus {
 }
 
 func TestStatus(t *testing.T) {
-	o := now(t, "{replicas: 6, maxUnavailable: 1}", up, old, down, going, asleep, saving, halted)
+	o := now(t, "{replicas: 6, maxUnavailable: 1, standby: {replicas: 2}}", up, old, down, going, asleep, saving, halted, standing(asleep), standing(saving), standing(going))
 	o.claims = []claim{{name: "root-9", index: 9, kind: kindClaim, owned: true}}
 	s := statusOf(decide(o))
 	got := fmt.Sprint(s.Replicas, s.ReadyReplicas, s.UpdatedReplicas, s.AvailableReplicas, s.PreservedReplicas)
@@ -334,7 +395,10 @@ func TestStatus(t *testing.T) {
 	if want := "5 3 4 2 3"; got != want {
 		t.Errorf("replicas, ready, updated, available, preserved are %s, want %s", got, want)
 	}
-	if s.LabelSelector != "vmlet.io/pool=pool-uid" {
+	if s.StandbyReplicas != 2 || s.ReadyStandbyReplicas != 1 {
+		t.Errorf("%d stand by, %d of them ready, want 2 and 1", s.StandbyReplicas, s.ReadyStandbyReplicas)
+	}
+	if s.LabelSelector != "vmlet.io/pool=pool-uid,!vmlet.io/pool-standby" {
 		t.Errorf("selector is %q", s.LabelSelector)
 	}
 	if p := s.Preserved; len(p) != 3 || p[0].Index != 4 || p[0].State != poolv1.PreserveMemory || p[2].State != poolv1.PreserveDisks || !slices.Equal(p[2].Claims, []string{"root-9"}) {

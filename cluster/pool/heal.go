@@ -65,10 +65,10 @@ func failing(m member, p *poolv1.VirtualMachinePoolAutohealing) (is bool, due ti
 // heal deletes members that fail to start, with their disks, so that new ones are made. It returns how often
 // each has been replaced since it was ready last.
 func heal(o state, d *decision) []poolv1.HealedMember {
-	serving := o.serving()
+	serving := slices.Concat(o.serving(), o.standing())
 	healed := slices.DeleteFunc(slices.Clone(o.pool.Status.Healed), func(h poolv1.HealedMember) bool {
 		i := slices.IndexFunc(o.members, func(m member) bool { return m.index == h.Index && !m.leaving() })
-		return i >= 0 && o.members[i].ready() || i < 0 && o.now.Sub(h.Last.Time) > time.Hour
+		return i >= 0 && (o.members[i].ready() || o.members[i].standby() && o.members[i].prepared()) || i < 0 && o.now.Sub(h.Last.Time) > time.Hour
 	})
 	p := o.pool.Spec.Autohealing
 	if p == nil {

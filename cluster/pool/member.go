@@ -25,6 +25,9 @@ type member struct {
 // preserved: it was scaled in and the VM is kept, as it has the guest's memory.
 func (m member) preserved() bool { return m.vm.Labels[contract.LabelPoolPreserved] != "" }
 
+// standby: it is kept for a scale-out, and does not count.
+func (m member) standby() bool { return m.vm.Labels[contract.LabelPoolStandby] != "" && !m.preserved() }
+
 func (m member) leaving() bool { return m.vm.DeletionTimestamp != nil }
 
 // ready: its guest serves, and is not about to be stopped. A VM that stops says that it is ready until its instance is

@@ -49,6 +49,8 @@ func (o state) render(r revision, index int32) rendered {
 	spec.Template.Labels = with(spec.Template.Labels, own)
 	own[contract.LabelPoolRevision] = r.name
 	delete(template.Labels, contract.LabelPoolPreserved) // the pool's alone
+	delete(template.Labels, contract.LabelPoolStandby)
+	delete(spec.Template.Labels, contract.LabelPoolStandby)
 	return rendered{Labels: with(template.Labels, own), Annotations: template.Annotations, Spec: *spec}
 }
 

@@ -37,12 +37,20 @@ func summary(o state, newest revision, healed []poolv1.HealedMember, d *decision
 	was := o.pool.Status
 	to := was.DeepCopy()
 	to.ObservedGeneration = o.pool.Generation
-	to.LabelSelector = contract.LabelPool + "=" + string(o.pool.UID)
+	to.LabelSelector = contract.LabelPool + "=" + string(o.pool.UID) + ",!" + contract.LabelPoolStandby
 	to.UpdateRevision = newest.name
 	to.Replicas, to.ReadyReplicas, to.UpdatedReplicas, to.AvailableReplicas = 0, 0, 0, 0
+	to.StandbyReplicas, to.ReadyStandbyReplicas = 0, 0
 	outdated, restarts := 0, 0
 	for _, m := range o.members {
 		if m.leaving() || m.preserved() && (m.saved() || !m.vm.Status.Created) {
+			continue
+		}
+		if m.standby() {
+			to.StandbyReplicas++
+			if m.prepared() {
+				to.ReadyStandbyReplicas++
+			}
 			continue
 		}
 		to.Replicas++
@@ -157,7 +165,7 @@ func (o state) conditions(to *poolv1.VirtualMachinePoolStatus, outdated, restart
 func (o state) failures(set func(kind, reason, message string), unset func(kind string)) {
 	var sick []string
 	any := new(poolv1.VirtualMachinePoolAutohealing)
-	for _, m := range o.serving() {
+	for _, m := range slices.Concat(o.serving(), o.standing()) {
 		if is, _ := failing(m, any); is {
 			sick = append(sick, m.vm.Name)
 		}

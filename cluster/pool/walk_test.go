@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	poolv1 "github.com/vmlet/vmlet/api/pool/v1beta1"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -73,7 +74,7 @@ func (w *world) note(format string, args ...any) {
 
 // something happens that the pool has no part in.
 func (w *world) something() {
-	switch w.random.IntN(12) {
+	switch w.random.IntN(14) {
 	case 0:
 		n := int32(w.random.IntN(7))
 		w.note("scale to %d", n)
@@ -98,6 +99,11 @@ func (w *world) something() {
 		}
 	case 5:
 		w.o.now = w.o.now.Add(time.Duration(w.random.IntN(600)) * time.Second)
+	case 7:
+		s := &poolv1.VirtualMachinePoolStandby{Replicas: int32(w.random.IntN(4)), State: []poolv1.StandbyState{"Hibernated", "Halted"}[w.random.IntN(2)]}
+		w.note("standby %+v", *s)
+		w.o.pool.Spec.Standby = s
+		w.o.pool.Generation++
 	case 6:
 		if vm := w.any(); vm != nil && vm.Status.Created {
 			w.note("the guest of %s ends", vm.Name)
@@ -187,6 +193,8 @@ func (w *world) step(was *kubevirtv1.VirtualMachine) {
 				s.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationFailed, Failures: saves}
 			}
 		}
+	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyHalted:
+		s.Created, s.Ready = false, false
 	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways && !s.Created:
 		s.Created, s.HibernationStatus, w.started[vm.UID] = true, nil, revision
 	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways:
@@ -209,11 +217,13 @@ func (w *world) round() (acted bool) {
 	w.observe()
 	before := len(w.o.serving())
 	for _, m := range w.o.members {
-		if m.leaving() && !m.preserved() {
+		if m.leaving() && !m.preserved() && !m.standby() {
 			before++
 		}
 	}
+	standby := w.o.standbyThere()
 	d := decide(w.o)
+	w.takenFirst(d)
 	if said := words(d); said != "" {
 		w.note("pool: %s", said)
 		acted = true
@@ -224,14 +234,40 @@ func (w *world) round() (acted bool) {
 	w.observe()
 	there := 0
 	for _, m := range w.o.members {
-		if !m.preserved() {
+		if !m.preserved() && !m.standby() {
 			there++
 		}
 	}
 	if there > max(w.o.wanted(), before) {
 		w.t.Errorf("%d members where %d are to be and %d were", there, w.o.wanted(), before)
 	}
+	if n, _, _ := w.o.standbyWanted(); w.o.standbyThere() > max(n, standby) {
+		w.t.Errorf("%d stand by where %d are to and %d did", w.o.standbyThere(), n, standby)
+	}
 	return acted
+}
+
+// takenFirst: no VM is made to serve while one stands by that could.
+func (w *world) takenFirst(d decision) {
+	takeable := len(w.o.takeable(revision{}))
+	made := false
+	for _, a := range d.actions {
+		switch a := a.(type) {
+		case createMember:
+			made = made || a.vm.Labels[contract.LabelPoolStandby] == ""
+		case changeMember:
+			if a.member.standby() && a.member.prepared() && a.to.Labels[contract.LabelPoolStandby] == "" && metav1.IsControlledBy(a.member.vm, w.o.pool) {
+				takeable--
+			}
+		case deleteMember:
+			if a.member.standby() && a.member.prepared() {
+				takeable-- // of those that are left, or it fails
+			}
+		}
+	}
+	if made && takeable > 0 {
+		w.t.Errorf("a VM is made while %d stand by: %s", takeable, words(d))
+	}
 }
 
 func (w *world) observe() {
@@ -350,13 +386,23 @@ func (w *world) converge() {
 			break
 		}
 	}
+	w.round() // what was counted of replaced members is forgotten in time
 	w.observe()
 	if d := decide(w.o); len(d.actions) > 0 {
-		w.t.Errorf("at rest there is something to do: %+v", d.actions)
+		w.t.Errorf("at rest there is something to do: %s, status %+v, was %+v", words(d), statusOf(d), w.o.pool.Status)
 	}
 	s := w.o.pool.Status
 	if n := int32(w.o.wanted()); s.Replicas != n || s.AvailableReplicas != n || s.UpdatedReplicas != n {
 		w.t.Errorf("at rest with %d of %d members, %d updated, %d available", s.Replicas, n, s.UpdatedReplicas, s.AvailableReplicas)
+	}
+	if n, state, _ := w.o.standbyWanted(); s.StandbyReplicas != int32(n) || s.ReadyStandbyReplicas != int32(n) {
+		w.t.Errorf("at rest %d stand by, %d of them ready, want %d", s.StandbyReplicas, s.ReadyStandbyReplicas, n)
+	} else {
+		for _, m := range w.o.standing() {
+			if m.revision() != s.UpdateRevision || m.vm.Labels[contract.LabelPoolStandby] != string(state) {
+				w.t.Errorf("%s stands by with labels %v, want revision %s, state %s", m.vm.Name, m.vm.Labels, s.UpdateRevision, state)
+			}
+		}
 	}
 	for name, d := range w.disks {
 		owner := slices.IndexFunc(w.o.members, func(m member) bool { return m.vm.UID == d.vm })
@@ -365,7 +411,7 @@ func (w *world) converge() {
 			w.t.Errorf("disk %s is leaked", name)
 		}
 	}
-	for _, m := range w.o.serving() {
+	for _, m := range slices.Concat(w.o.serving(), w.o.standing()) {
 		if d := w.disks[fmt.Sprint("root-", m.index)]; d == nil || d.vm != m.vm.UID {
 			w.t.Errorf("VM %s has not its disk: %+v", m.vm.Name, d)
 		}

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,6 +64,9 @@ func poolFaults(pool *poolv1.VirtualMachinePool) (faults field.ErrorList) {
 	if h := pool.Spec.Autohealing; h != nil {
 		faults = append(faults, positive(h.MinFailingToStartDuration, at.Child("autohealing", "minFailingToStartDuration"))...)
 	}
+	if s := pool.Spec.Standby; s != nil && s.Replicas > 0 {
+		faults = append(faults, standby(&template.Spec, at.Child("standby"))...)
+	}
 	if p := pool.Spec.Preservation; p != nil {
 		faults = append(faults, positive(p.TTL, at.Child("preservation", "ttl"))...)
 	}
@@ -82,6 +86,18 @@ func unavailable(n *intstr.IntOrString, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, short(n.StrVal), "has to be a number, or a percentage from 1% to 100%")}
 	}
 	return nil
+}
+
+// standby wants VMs that start by themselves: one that stands by has booted once.
+func standby(vm *kubevirtv1.VirtualMachineSpec, at *field.Path) field.ErrorList {
+	//lint:ignore SA1019 manifests still have the old field
+	switch running := vm.Running; {
+	case running != nil && *running:
+		return nil
+	case vm.RunStrategy != nil && slices.Contains([]kubevirtv1.RunStrategy{kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce}, *vm.RunStrategy):
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at, "VMs that stand by boot once: set spec.virtualMachineTemplate.spec.runStrategy to Always, RerunOnFailure or Once")}
 }
 
 func positive(d *metav1.Duration, at *field.Path) field.ErrorList {

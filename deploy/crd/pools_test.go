@@ -30,7 +30,12 @@ var pools = map[string]string{
 	`, scaleInStrategy: {proactive: {selectionPolicy: {basePolicy: Oldest, orderedPolicies: [{labelSelector: {matchLabels: {a: b}}}]}}}`: "",
 	`, updateStrategy: {proactive: {selectionPolicy: {basePolicy: Oldest, sortPolicy: Newest}}}`:                                         "are the same: set one",
 	`, updateStrategy: {proactive: {selectionPolicy: {orderedPolicies: [{}]}}}`:                                                          "exactly one of labelSelector",
-	`, preservation: {onPoolDeletion: Keep}`:                                                                                             "Unsupported value",
+	`, standby: {replicas: 2}`:                  "",
+	`, standby: {replicas: 2, state: Halted}`:   "",
+	`, standby: {state: Halted}`:                "Required value",
+	`, standby: {replicas: -1}`:                 "greater than or equal to 0",
+	`, standby: {replicas: 1, state: Sleeping}`: "Unsupported value",
+	`, preservation: {onPoolDeletion: Keep}`:    "Unsupported value",
 }
 
 // testPools: pools are checked alike in both versions, kept as v1beta1, and scaled as Deployments are.
@@ -55,7 +60,7 @@ func (s *server) testPools(t *testing.T) {
 		t.Errorf("kept as %q, want pool.kubevirt.io/v1beta1 3", got)
 	}
 	header, _, _ := strings.Cut(s.kubectl(t, "get", "vmpool"), "\n")
-	if got := strings.Join(strings.Fields(header), " "); got != "NAME DESIRED CURRENT READY UPDATED PRESERVED AGE" {
+	if got := strings.Join(strings.Fields(header), " "); got != "NAME DESIRED CURRENT READY UPDATED PRESERVED STANDBY AGE" {
 		t.Errorf("kubectl get vmpool prints %q", got)
 	}
 }

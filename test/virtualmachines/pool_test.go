@@ -36,9 +36,10 @@ func (v *installed) testPool(t *testing.T) {
 	v.poolMemory(t)
 	v.poolUpdate(t)
 	v.poolMembers(t)
+	v.poolStandby(t)
 
 	v.kubectl(t, "delete", "vmpool", "web", "-n", guests)
-	for _, name := range []string{"web-0", "web-1"} {
+	for _, name := range []string{"web-0", "web-1", "web-2", "web-3"} {
 		v.noMachine(t, name)
 	}
 	v.eventually(t, func() bool { return len(v.claims(t)) == 0 }, func() string { return fmt.Sprintf("of a pool that is deleted there are %v", v.claims(t)) })
@@ -197,6 +198,54 @@ func (v *installed) poolUpdate(t *testing.T) {
 			t.Errorf("%s has %v of memory in instance %s, which was %s", name, vmi.Spec.Domain.Memory.Guest, vmi.UID, before[name])
 		}
 	}
+}
+
+// poolStandby: a VM that stands by boots once, serves nobody, is no replica, is taken first with its memory, and is
+// made again.
+func (v *installed) poolStandby(t *testing.T) {
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":{"replicas":1,"initialDelaySeconds":1}}}`)
+	ready := func() *poolv1.VirtualMachinePool {
+		p := &poolv1.VirtualMachinePool{}
+		v.eventually(t, func() bool {
+			must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: "web"}, p))
+			for name, vm := range v.members(t, "web") {
+				var pods corev1.PodList
+				if vm.Labels["vmlet.io/pool-standby"] == "" {
+					continue
+				}
+				must(t, v.api.List(v.ctx, &pods, client.InNamespace(guests), client.MatchingLabels{"vmlet.io/pool-standby": "Hibernated"}))
+				for _, pod := range pods.Items {
+					if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+						t.Errorf("the pod of %s, which stands by, is ready", name)
+					}
+				}
+			}
+			return p.Status.ReadyStandbyReplicas == 1
+		}, func() string { return "no VM stands by: " + text(p) })
+		return p
+	}
+	p := ready()
+	if p.Status.Replicas != 1 {
+		t.Errorf("the pool has %d replicas beside the one that stands by, want 1", p.Status.Replicas)
+	}
+	var name string
+	for n, vm := range v.members(t, "web") {
+		if vm.Labels["vmlet.io/pool-standby"] != "" {
+			name = n
+		}
+	}
+	before := v.vm(t, name)
+	v.scalePool(t, 2)
+	vmi := v.phase(t, name, kubevirtv1.PhaseRunning)
+	if after := v.vm(t, name); after.UID != before.UID || after.Labels["vmlet.io/pool-standby"] != "" || vmi.Spec.RestoreFrom == nil {
+		t.Errorf("VM %s was taken as %s with labels %v, going on from %+v; want the one that stood by, with its memory", name, after.UID, after.Labels, vmi.Spec.RestoreFrom)
+	}
+	ready()
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":null}}`)
+	v.scalePool(t, 1)
+	v.eventually(t, func() bool { return len(v.members(t, "web")) <= 2 }, func() string {
+		return fmt.Sprintf("the pool has the VMs %v", slices.Sorted(maps.Keys(v.members(t, "web"))))
+	})
 }
 
 // poolMembers: a member that a user deletes is made again with a new disk; one that is detached is replaced

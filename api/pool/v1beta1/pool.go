@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type="integer",JSONPath=".status.readyReplicas",description="VMs that run and are ready"
 // +kubebuilder:printcolumn:name="Updated",type="integer",JSONPath=".status.updatedReplicas",description="VMs that have the newest template"
 // +kubebuilder:printcolumn:name="Preserved",type="integer",JSONPath=".status.preservedReplicas",description="VMs scaled in whose state is kept"
+// +kubebuilder:printcolumn:name="Standby",type="integer",JSONPath=".status.readyStandbyReplicas",description="VMs that stand by for the next scale-out"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 type VirtualMachinePool struct {
 	metav1.TypeMeta `json:",inline"`
@@ -75,6 +76,9 @@ type VirtualMachinePoolSpec struct {
 	// Replaces members that fail to start again and again, with their disks. Unset: they are left alone.
 	// +optional
 	Autohealing *VirtualMachinePoolAutohealing `json:"autohealing,omitempty"`
+	// VMs that are kept beside those that serve, for the next scale-out. Unset: none.
+	// +optional
+	Standby *VirtualMachinePoolStandby `json:"standby,omitempty"`
 	// What is kept of the state of members scaled in.
 	// +optional
 	Preservation *VirtualMachinePoolPreservation `json:"preservation,omitempty"`
@@ -276,6 +280,36 @@ type VirtualMachinePoolAutohealing struct {
 	MinFailingToStartDuration *metav1.Duration `json:"minFailingToStartDuration,omitempty"`
 }
 
+// VirtualMachinePoolStandby says how many VMs stand by, and how. They are no replicas, and serve nobody.
+type VirtualMachinePoolStandby struct {
+	// VMs that stand by, beside replicas.
+	// +kubebuilder:validation:Minimum=0
+	Replicas int32 `json:"replicas"`
+	// What they are until they are needed. Hibernated, the default: booted once, their memory is saved.
+	// Halted: booted once and shut down.
+	// +optional
+	State StandbyState `json:"state,omitempty"`
+	// Seconds that a VM has been ready when it is brought to that state, for what its guest starts last.
+	// Defaults to 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	InitialDelaySeconds *int32 `json:"initialDelaySeconds,omitempty"`
+}
+
+// StandbyState is what a VM is that stands by.
+//
+// +kubebuilder:validation:Enum=Hibernated;Halted
+type StandbyState string
+
+// The states of VMs that stand by.
+const (
+	// StandbyHibernated keeps the guest's memory on a claim.
+	StandbyHibernated StandbyState = "Hibernated"
+	// StandbyHalted keeps the disks of a guest that has booted once.
+	StandbyHalted StandbyState = "Halted"
+)
+
 // VirtualMachinePoolPreservation bounds the state that is kept of members scaled in.
 type VirtualMachinePoolPreservation struct {
 	// Members whose state is kept at most; the oldest state goes first. Defaults to 250.
@@ -314,7 +348,13 @@ type VirtualMachinePoolStatus struct {
 	// Members that were scaled in and whose state is kept.
 	// +optional
 	PreservedReplicas int32 `json:"preservedReplicas,omitempty"`
-	// The selector, as a text, that the VMs of the pool and their pods match: what autoscalers count.
+	// VMs that stand by, or are being prepared to. They are not among replicas.
+	// +optional
+	StandbyReplicas int32 `json:"standbyReplicas,omitempty"`
+	// Those of them that have reached their state, and are taken at a scale-out.
+	// +optional
+	ReadyStandbyReplicas int32 `json:"readyStandbyReplicas,omitempty"`
+	// The selector, as a text, that the VMs that count and their pods match: what autoscalers count.
 	// +optional
 	LabelSelector string `json:"labelSelector,omitempty"`
 	// The ControllerRevision that has the newest template.

@@ -32,12 +32,24 @@ func NewInstance(vm *kubevirtv1.VirtualMachine, paused bool) *kubevirtv1.Virtual
 	maps.Copy(instance.Annotations, template.Annotations)
 	instance.Annotations[contract.AnnotationVMGeneration] = strconv.FormatInt(vm.Generation, 10)
 	maps.Copy(instance.Annotations, instancetype.Annotations(vm))
+	standsBy(instance, vm)
 	Identify(&instance.Spec.Domain, vm.Name)
 	if paused {
 		strategy := kubevirtv1.StartPaused
 		instance.Spec.StartStrategy = &strategy
 	}
 	return instance
+}
+
+// standsBy marks the instance of a VM that its pool has stand by: its pod is not to serve.
+func standsBy(instance *kubevirtv1.VirtualMachineInstance, vm *kubevirtv1.VirtualMachine) {
+	delete(instance.Labels, contract.LabelPoolStandby)
+	if state := vm.Labels[contract.LabelPoolStandby]; state != "" {
+		if instance.Labels == nil {
+			instance.Labels = make(map[string]string)
+		}
+		instance.Labels[contract.LabelPoolStandby] = state
+	}
 }
 
 // Identify gives a guest that has none the UUID that KubeVirt would, and a serial number. It
