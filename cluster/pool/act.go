@@ -126,6 +126,10 @@ func (r *Reconciler) act(ctx context.Context, pool *poolv1.VirtualMachinePool, a
 			return err
 		}
 		r.event(pool, a.event)
+	case writeBudget:
+		return r.writeBudget(ctx, pool, a)
+	case deleteBudget:
+		return r.deleteBudget(ctx, pool, a)
 	case writeStatus:
 		return r.writeStatus(ctx, pool, a.status)
 	default:

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,7 +38,7 @@ type served struct {
 func serve(t *testing.T, spec string) *served {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme), poolv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), appsv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme), poolv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	s := &served{events: events.NewFakeRecorder(1000), fails: func(string) error { return nil }}

@@ -82,6 +82,7 @@ const (
 	reasonPreservedReleased = "PreservedStateDeleted"
 	reasonDetached          = "Detached"
 	reasonAttached          = "Attached"
+	reasonBudget            = "DisruptionBudget"
 	reasonStandby           = "StandingBy"
 	reasonStandbyFailed     = "FailedStandby"
 )
@@ -124,6 +125,7 @@ func decide(o state) decision {
 	release(o, &d)
 	healed, now := o.pool.Status.Healed, o
 	if !o.pool.Spec.Paused {
+		keepBudget(o, &d)
 		take(o, &d)
 		o = o.without(d.actions)
 		returnClaims(o, &d)
@@ -412,7 +414,7 @@ func update(o state, newest revision, d *decision) {
 	if !proactive && !opportunistic {
 		return
 	}
-	budget := o.budget(newest)
+	budget := o.changeable(newest)
 	left := o.burst
 	for _, m := range byReadiness(ordered(o.serving(), by)) {
 		if left == 0 {
@@ -465,8 +467,8 @@ func (o state) down() (n int) {
 	return n
 }
 
-// budget is how many members that serve may be changed now.
-func (o state) budget(newest revision) int {
+// changeable is how many members that serve may be changed now.
+func (o state) changeable(newest revision) int {
 	n := o.mayBeUnavailable() - o.down()
 	for _, m := range o.serving() {
 		if m.ready() && m.revision() == newest.name && (m.unseen() || m.restartRequired()) {

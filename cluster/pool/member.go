@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -131,6 +132,10 @@ type state struct {
 	detached []*kubevirtv1.VirtualMachine
 	// claims are kept of members that were scaled in.
 	claims []claim
+	// budget is the pool's PodDisruptionBudget; nil: there is none. otherBudget is the name of somebody else's for the
+	// pod of a member; empty: there is none.
+	budget      *policyv1.PodDisruptionBudget
+	otherBudget string
 	// revisions are those of the template, oldest first.
 	revisions []revision
 	// burst is how many members may be made, changed or removed in one go.

@@ -40,6 +40,9 @@ func (r *Reconciler) observe(ctx context.Context, name types.NamespacedName) (st
 	if err := r.keptClaims(ctx, &o); err != nil {
 		return o, err
 	}
+	if err := r.budgets(ctx, &o); err != nil {
+		return o, err
+	}
 	var err error
 	o.revisions, err = r.history.of(ctx, r.Live, pool)
 	return o, err

@@ -354,6 +354,10 @@ func (w *world) act(a action) {
 		w.disks[a.claim.name].owned = a.owned
 	case deleteClaim:
 		w.t.Errorf("claim %s is deleted", a.claim.name)
+	case writeBudget:
+		w.o.budget = a.to
+	case deleteBudget:
+		w.o.budget = nil
 	case writeStatus:
 		w.o.pool = w.o.pool.DeepCopy()
 		w.o.pool.Status = *a.status
@@ -394,6 +398,13 @@ func (w *world) converge() {
 	s := w.o.pool.Status
 	if n := int32(w.o.wanted()); s.Replicas != n || s.AvailableReplicas != n || s.UpdatedReplicas != n {
 		w.t.Errorf("at rest with %d of %d members, %d updated, %d available", s.Replicas, n, s.UpdatedReplicas, s.AvailableReplicas)
+	}
+	least := int32(0)
+	if w.o.budget != nil {
+		least = w.o.budget.Spec.MinAvailable.IntVal
+	}
+	if want := int32(max(w.o.wanted()-w.o.mayBeUnavailable(), 0)); least != want {
+		w.t.Errorf("at rest the budget has drains leave %d VMs, want %d", least, want)
 	}
 	if n, state, _ := w.o.standbyWanted(); s.StandbyReplicas != int32(n) || s.ReadyStandbyReplicas != int32(n) {
 		w.t.Errorf("at rest %d stand by, %d of them ready, want %d", s.StandbyReplicas, s.ReadyStandbyReplicas, n)

@@ -12,6 +12,8 @@ package main
 // +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools/status,verbs=patch
 // +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools/finalizers,verbs=update
+// How many of a pool's VMs a drain leaves; whether somebody else says so.
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // The cluster's configuration.
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=get;list;watch
 // An owner that is to wait for what it owns: clusters may ask for this right

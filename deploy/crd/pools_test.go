@@ -30,6 +30,8 @@ var pools = map[string]string{
 	`, scaleInStrategy: {proactive: {selectionPolicy: {basePolicy: Oldest, orderedPolicies: [{labelSelector: {matchLabels: {a: b}}}]}}}`: "",
 	`, updateStrategy: {proactive: {selectionPolicy: {basePolicy: Oldest, sortPolicy: Newest}}}`:                                         "are the same: set one",
 	`, updateStrategy: {proactive: {selectionPolicy: {orderedPolicies: [{}]}}}`:                                                          "exactly one of labelSelector",
+	`, disruptionBudget: None`:                  "",
+	`, disruptionBudget: Some`:                  "Unsupported value",
 	`, standby: {replicas: 2}`:                  "",
 	`, standby: {replicas: 2, state: Halted}`:   "",
 	`, standby: {state: Halted}`:                "Required value",

@@ -36,6 +36,7 @@ func (v *installed) testPool(t *testing.T) {
 	v.poolMemory(t)
 	v.poolUpdate(t)
 	v.poolMembers(t)
+	v.poolBudget(t)
 	v.poolStandby(t)
 
 	v.kubectl(t, "delete", "vmpool", "web", "-n", guests)
@@ -198,6 +199,26 @@ func (v *installed) poolUpdate(t *testing.T) {
 			t.Errorf("%s has %v of memory in instance %s, which was %s", name, vmi.Spec.Domain.Memory.Guest, vmi.UID, before[name])
 		}
 	}
+}
+
+// poolBudget: a drain leaves as many VMs as an update does, and a user's budget takes the place of the pool's.
+func (v *installed) poolBudget(t *testing.T) {
+	v.scalePool(t, 2)
+	budget := func(want string) {
+		t.Helper()
+		got := ""
+		v.eventually(t, func() bool {
+			got = v.kubectl(t, "get", "pdb", "-n", guests, "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.minAvailable} {.status.disruptionsAllowed};{end}")
+			return got == want
+		}, func() string { return fmt.Sprintf("the budgets are %q, want %q", got, want) })
+	}
+	budget("web-pool 1 1;")
+	v.kubectl(t, "create", "pdb", "mine", "-n", guests, "--selector=kubevirt.io=virt-launcher", "--min-available=0")
+	budget("mine 0 2;")
+	v.kubectl(t, "delete", "pdb", "mine", "-n", guests)
+	budget("web-pool 1 1;")
+	v.scalePool(t, 1)
+	budget("")
 }
 
 // poolStandby: a VM that stands by boots once, serves nobody, is no replica, is taken first with its memory, and is

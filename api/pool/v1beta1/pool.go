@@ -67,6 +67,9 @@ type VirtualMachinePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// Managed, the default: a PodDisruptionBudget has drains leave as many members as updates do. None: there is none.
+	// +optional
+	DisruptionBudget DisruptionBudget `json:"disruptionBudget,omitempty"`
 	// How members are removed. Defaults to proactive.
 	// +optional
 	ScaleInStrategy *VirtualMachinePoolScaleInStrategy `json:"scaleInStrategy,omitempty"`
@@ -127,6 +130,14 @@ type VirtualMachinePoolNameGeneration struct {
 	// +kubebuilder:validation:Maximum=1000000
 	StartOrdinal int32 `json:"startOrdinal,omitempty"`
 }
+
+// DisruptionBudget says whether a pool keeps a PodDisruptionBudget.
+//
+// +kubebuilder:validation:Enum=Managed;None
+type DisruptionBudget string
+
+// DisruptionBudgetNone: the pool keeps no PodDisruptionBudget.
+const DisruptionBudgetNone DisruptionBudget = "None"
 
 // VirtualMachinePoolScaleInStrategy says how members are removed.
 //
