@@ -37,6 +37,7 @@ const (
 	PathValidateMachine  = "/virtualmachines-validate"
 	PathValidateInstance = "/virtualmachineinstances-validate"
 	PathValidatePool     = "/virtualmachinepools-validate"
+	PathValidateReplicas = "/virtualmachineinstancereplicasets-validate"
 	PathEviction         = "/pod-eviction-validate"
 )
 
@@ -75,6 +76,7 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
 		PathValidatePool:     admission.WithValidator(scheme, poolRules{r}),
+		PathValidateReplicas: admission.WithValidator(scheme, replicaSetRules{r}),
 
 		PathProtectInstanceOrigin: {Handler: undecodable{admission.WithDefaulter(scheme, instanceOrigin{r.Settings}).Handler}},
 		PathProtectMachine:        admission.WithValidator(scheme, protectedMachine{r}),

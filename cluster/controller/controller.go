@@ -33,6 +33,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/pool"
 	"github.com/vmlet/vmlet/cluster/program"
+	"github.com/vmlet/vmlet/cluster/replicaset"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/cluster/settings"
 	"github.com/vmlet/vmlet/cluster/webhookpath"
@@ -195,7 +196,7 @@ func programs(o Options) certificates.Programs {
 	}
 }
 
-// setUpVMs adds the controllers of pools, of VirtualMachines and of their instances.
+// setUpVMs adds the controllers of pools, of sets of instances, of VirtualMachines and of their instances.
 func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.Agents, cdi bool) error {
 	core, err := corev1client.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
 	if err != nil {
@@ -215,6 +216,9 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		setUpImports(ctx, m, o, now, live, making),
 		(&pool.Reconciler{
 			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Burst: o.PoolBurst, Now: time.Now,
+		}).Setup(m),
+		(&replicaset.Reconciler{
+			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Burst: o.PoolBurst, Now: time.Now,
 		}).Setup(m),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,

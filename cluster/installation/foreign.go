@@ -26,7 +26,7 @@ const partOf, vmlet = "app.kubernetes.io/part-of", "vmlet"
 
 // kinds are the definitions that have to be vmlet's.
 func kinds() []string {
-	all := []string{"virtualmachines." + kubevirtv1.Group, "virtualmachineinstances." + kubevirtv1.Group, "kubevirts." + kubevirtv1.Group}
+	all := []string{"virtualmachines." + kubevirtv1.Group, "virtualmachineinstances." + kubevirtv1.Group, "virtualmachineinstancereplicasets." + kubevirtv1.Group, "kubevirts." + kubevirtv1.Group}
 	for _, kind := range []string{
 		instancetypev1.KindInstancetype, instancetypev1.KindClusterInstancetype, instancetypev1.KindPreference, instancetypev1.KindClusterPreference,
 	} {

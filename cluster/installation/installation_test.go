@@ -165,7 +165,7 @@ func TestWebhooksAreKept(t *testing.T) {
 		"another's label":    func(c *admissionv1.ValidatingWebhookConfiguration) { c.Labels[partOf] = "other" },
 		"other certificates": func(c *admissionv1.ValidatingWebhookConfiguration) { c.Webhooks[2].ClientConfig.CABundle = nil },
 		"a policy to evict": func(c *admissionv1.ValidatingWebhookConfiguration) {
-			c.Webhooks[3].FailurePolicy = new(admissionv1.Fail)
+			c.Webhooks[4].FailurePolicy = new(admissionv1.Fail)
 		},
 		"exact versions only": func(c *admissionv1.ValidatingWebhookConfiguration) {
 			c.Webhooks[0].MatchPolicy = new(admissionv1.Exact)

@@ -126,6 +126,7 @@ func TestPlugin(t *testing.T) {
 		"validating virtualmachines-validator.vmlet.io my-api/virtualmachines-validate Fail CREATE UPDATE",
 		"validating protection-virtualmachineinstances-validator.vmlet.io my-api/virtualmachineinstances-protect Fail CREATE UPDATE",
 		"validating virtualmachinepools-validator.vmlet.io my-api/virtualmachinepools-validate Fail CREATE UPDATE",
+		"validating virtualmachineinstancereplicasets-validator.vmlet.io my-api/virtualmachineinstancereplicasets-validate Fail CREATE UPDATE",
 		"validating eviction.vmlet.io my-api/pod-eviction-validate Ignore CREATE",
 		"mutating vmi-mutator.plugin.vmlet.io plugin-admission-webhooks/mutate-vmi Fail CREATE",
 		"validating vmi-validator.plugin.vmlet.io plugin-admission-webhooks/validate-vmi Ignore CREATE UPDATE",

@@ -52,6 +52,11 @@ func validating() []webhook {
 			policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, conditions: []admissionv1.MatchCondition{notBeingDeleted()},
 		},
 		{
+			name: "virtualmachineinstancereplicasets-validator.vmlet.io", path: admission.PathValidateReplicas,
+			rules:  rules(kubevirtv1.Group, kubevirtv1.Version, "virtualmachineinstancereplicasets", admissionv1.Create, admissionv1.Update),
+			policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, conditions: []admissionv1.MatchCondition{notBeingDeleted()},
+		},
+		{
 			name: "eviction.vmlet.io", path: admission.PathEviction,
 			rules:  rules("", "v1", "pods/eviction", admissionv1.Create),
 			policy: admissionv1.Ignore, effects: admissionv1.SideEffectClassNoneOnDryRun,

@@ -34,6 +34,7 @@ func (s *server) all(t *testing.T) {
 	t.Run("v1alpha3", s.testOldVersion)
 	t.Run("instancetypes", s.testTypes)
 	t.Run("pools", s.testPools)
+	t.Run("replicasets", s.testReplicaSets)
 }
 
 // testConditions: the API server has no fault to find with a definition.

@@ -40,6 +40,42 @@ var pools = map[string]string{
 	`, preservation: {onPoolDeletion: Keep}`:    "Unsupported value",
 }
 
+// sets are specifications of VirtualMachineInstanceReplicaSets, with what refuses them; empty: they are accepted.
+var sets = map[string]string{
+	`selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {domain: {devices: {}}}}`:      "",
+	`selector: {matchLabels: {a: b}}, template: {spec: {domain: {devices: {}}}}, replicas: 0, paused: true`:       "",
+	`selector: {matchLabels: {a: b}}, template: {spec: {domain: {devices: {}}}}, replicas: -1`:                    "spec.replicas: Invalid value",
+	`template: {spec: {domain: {devices: {}}}}`:                                                                   "spec.selector: Required value",
+	`selector: {matchLabels: {a: b}}`:                                                                             "spec.template: Required value",
+	`selector: {matchLabels: {a: b}}, template: {spec: {domain: {devices: {}}, volumes: [{name: a}, {name: a}]}}`: "Duplicate value",
+	`selector: {matchLabels: {a: b}}, template: {spec: {domain: {devices: {}}}}, minReadySeconds: 3`:              `unknown field "spec.minReadySeconds"`,
+}
+
+// testReplicaSets: sets of instances are checked, and scaled as ReplicaSets are.
+func (s *server) testReplicaSets(t *testing.T) {
+	url := s.url + "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets?fieldValidation=Strict"
+	body := func(spec string) []byte {
+		return []byte("{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstanceReplicaSet, metadata: {name: a}, spec: {" + spec + "}}")
+	}
+	for spec, want := range sets {
+		code, answer := s.request(t, http.MethodPost, url+"&dryRun=All", "application/yaml", body(spec))
+		if (code == http.StatusCreated) != (want == "") || !strings.Contains(strings.ReplaceAll(string(answer), `\"`, `"`), want) {
+			t.Errorf("%s: %d %s, want %q", spec, code, answer, want)
+		}
+	}
+	if code, answer := s.request(t, http.MethodPost, url, "application/yaml", body(`selector: {matchLabels: {a: b}}, template: {spec: {domain: {devices: {}}}}`)); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, answer)
+	}
+	s.kubectl(t, "scale", "vmirs/a", "--replicas=3")
+	if got := s.kubectl(t, "get", "vmirs", "a", "-o", "jsonpath={.apiVersion} {.spec.replicas}"); got != "kubevirt.io/v1 3" {
+		t.Errorf("kept as %q, want kubevirt.io/v1 3", got)
+	}
+	header, _, _ := strings.Cut(s.kubectl(t, "get", "vmirs"), "\n")
+	if got := strings.Join(strings.Fields(header), " "); got != "NAME DESIRED CURRENT READY AGE" {
+		t.Errorf("kubectl get vmirs prints %q", got)
+	}
+}
+
 // testPools: pools are checked alike in both versions, kept as v1beta1, and scaled as Deployments are.
 func (s *server) testPools(t *testing.T) {
 	for _, version := range []string{"v1beta1", "v1alpha1"} {

@@ -32,6 +32,7 @@ func (v *installed) testPool(t *testing.T) {
 		t.Errorf("autoscalers find by %q the pods %q, want those of both VMs", selector, got)
 	}
 	v.poolRefusals(t)
+	v.replicaSet(t)
 	v.poolDisks(t)
 	v.poolMemory(t)
 	v.poolUpdate(t)
@@ -199,6 +200,37 @@ func (v *installed) poolUpdate(t *testing.T) {
 			t.Errorf("%s has %v of memory in instance %s, which was %s", name, vmi.Spec.Domain.Memory.Guest, vmi.UID, before[name])
 		}
 	}
+}
+
+// replicaSet: a set of instances is scaled, and replaces one that is deleted.
+func (v *installed) replicaSet(t *testing.T) {
+	set := &kubevirtv1.VirtualMachineInstanceReplicaSet{}
+	set.Namespace, set.Name = guests, "workers"
+	set.Spec.Replicas = new(int32(1))
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "workers"}}
+	set.Spec.Template = machine(t, "workers", kubevirtv1.RunStrategyAlways, idle).Spec.Template
+	set.Spec.Template.Labels = map[string]string{"app": "workers"}
+	v.create(t, set)
+	names := func(n int) (all []string) {
+		t.Helper()
+		v.eventually(t, func() bool {
+			must(t, v.api.Get(v.ctx, client.ObjectKeyFromObject(set), set))
+			all = strings.Fields(v.kubectl(t, "get", "vmi", "-n", guests, "-l", set.Status.LabelSelector, "-o", "jsonpath={.items[*].metadata.name}"))
+			return len(all) == n && int(set.Status.Replicas) == n && int(set.Status.ReadyReplicas) == n
+		}, func() string { return fmt.Sprintf("there are the instances %v, want %d: %s", all, n, text(set)) })
+		return all
+	}
+	first := names(1)
+	v.kubectl(t, "scale", "vmirs/workers", "-n", guests, "--replicas=2")
+	names(2)
+	v.kubectl(t, "delete", "vmi", first[0], "-n", guests)
+	if got := names(2); slices.Contains(got, first[0]) {
+		t.Errorf("the instances are %v, want another one for %s", got, first[0])
+	}
+	v.kubectl(t, "delete", "vmirs", "workers", "-n", guests)
+	v.eventually(t, func() bool {
+		return v.kubectl(t, "get", "vmi", "-n", guests, "-l", "app=workers", "-o", "name") == ""
+	}, func() string { return "instances are left of a set that is deleted" })
 }
 
 // poolBudget: a drain leaves as many VMs as an update does, and a user's budget takes the place of the pool's.

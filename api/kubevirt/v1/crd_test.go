@@ -80,6 +80,7 @@ func TestNames(t *testing.T) {
 	for kind, want := range map[string]string{
 		"VirtualMachine":         "v1 [vm vms] [all] [Age Status Ready] [status]",
 		"VirtualMachineInstance": "v1 [vmi vmis] [all] [Age Phase IP NodeName Ready Live-Migratable Paused] [status]",
+		KindReplicaSet:           "v1 [vmirs vmirss] [all] [Desired Current Ready Age] [scale status]",
 		"KubeVirt":               "v1 [kv kvs] [all] [Age Phase] [status]",
 	} {
 		names, version := all[kind].Spec.Names, all[kind].Spec.Versions[0]
@@ -90,13 +91,14 @@ func TestNames(t *testing.T) {
 		for name := range version.Subresources {
 			subresources = append(subresources, name)
 		}
+		slices.Sort(subresources)
 		got := fmt.Sprint(version.Name, " ", names.ShortNames, " ", names.Categories, " ", columns, " ", subresources)
 		if got != want {
 			t.Errorf("%s: version, short names, categories, columns and subresources are\n%s\nwant\n%s", kind, got, want)
 		}
 	}
-	if len(all) != 3 {
-		t.Errorf("%s has %d definitions, want 3", crds, len(all))
+	if len(all) != 4 {
+		t.Errorf("%s has %d definitions, want 4", crds, len(all))
 	}
 }
 

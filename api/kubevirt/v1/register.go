@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(version,
 		&VirtualMachine{}, &VirtualMachineList{},
 		&VirtualMachineInstance{}, &VirtualMachineInstanceList{},
+		&VirtualMachineInstanceReplicaSet{}, &VirtualMachineInstanceReplicaSetList{},
 		&KubeVirt{}, &KubeVirtList{},
 	)
 	metav1.AddToGroupVersion(s, version)
