@@ -42,6 +42,9 @@ func decide(o state) decision {
 	for _, at := range []time.Time{d.retry, d.hibernation.Again, d.hibernation.Retry} {
 		d.look(at)
 	}
+	if is, until := onProbation(o.own(), o.now); is && d.failures != nil {
+		d.look(until)
+	}
 	if o.failed != nil { // nothing is tried again at once, but the status says so
 		d.addStatus()
 		return d

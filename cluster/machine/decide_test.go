@@ -395,6 +395,50 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// TestLivenessFailuresCount: an instance that its liveness probe may have ended as it started has failed to start, one that
+// ran for longer has not, and one that runs forgets earlier failures when it has run for long enough.
+func TestLivenessFailuresCount(t *testing.T) {
+	const lasts = 5*time.Second + 2*3*time.Second + 7*time.Second + probeMargin // what the probe below may take
+	for name, c := range map[string]struct {
+		phase     kubevirtv1.Phase
+		probe     bool
+		began     time.Duration // ago
+		ended     time.Duration // ago
+		wantCount int
+		wantLook  bool
+	}{
+		"failed at once":         {kubevirtv1.PhaseFailed, true, lasts, time.Second, 2, false},
+		"shut down at once":      {kubevirtv1.PhaseSucceeded, true, lasts, time.Second, 2, false},
+		"failed later":           {kubevirtv1.PhaseFailed, true, lasts + time.Second, time.Second, 0, false},
+		"failed without a probe": {kubevirtv1.PhaseFailed, false, lasts, time.Second, 0, false},
+		"runs":                   {kubevirtv1.PhaseRunning, true, lasts - time.Second, 0, 1, true},
+		"runs for long enough":   {kubevirtv1.PhaseRunning, true, lasts, 0, 0, false},
+	} {
+		vm := newVM("Always")
+		if c.probe {
+			vm.Spec.Template.Spec.LivenessProbe = &kubevirtv1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 2, TimeoutSeconds: 3, FailureThreshold: 2}
+		}
+		vm.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(7))
+		vm.Status.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: "x"}
+		o := state{vm: vm, defaults: noDefaults, now: noon, instance: made(vm, c.phase, false)}
+		at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
+		o.instance.Status.PhaseTransitionTimestamps = []kubevirtv1.PhaseTransition{{Phase: kubevirtv1.PhaseRunning, PhaseTransitionTimestamp: at(c.began)}}
+		if c.phase != kubevirtv1.PhaseRunning {
+			o.instance.Status.PhaseTransitionTimestamps = append(o.instance.Status.PhaseTransitionTimestamps, kubevirtv1.PhaseTransition{Phase: c.phase, PhaseTransitionTimestamp: at(c.ended)})
+		}
+		got := 0
+		if f := decideRun(o).failures; f != nil {
+			got = f.ConsecutiveFailCount
+		}
+		if got != c.wantCount {
+			t.Errorf("%s: %d failures, want %d", name, got, c.wantCount)
+		}
+		if d := decide(o); d.again.Equal(noon.Add(time.Second)) != c.wantLook {
+			t.Errorf("%s: looked at again at %v", name, d.again)
+		}
+	}
+}
+
 // TestBackoffGrows: delays grow by the square, by up to half as much again, to five minutes.
 func TestBackoffGrows(t *testing.T) {
 	for failures, least := range map[int]time.Duration{1: 10 * time.Second, 2: 40 * time.Second, 4: 160 * time.Second, 6: 300 * time.Second, 1001: 300 * time.Second} {

@@ -147,7 +147,7 @@ func startsPaused(r kubevirtv1.StateChangeRequest) bool {
 }
 
 // countFailures returns the starts that have failed in a row, with the instance's if it is
-// one: it ended, and never ran. One whose guest shut down at once has not failed, but Always is not
+// one: it ended, and never ran, or ran no longer than its liveness probe needs to end it. One whose guest shut down at once has not failed, but Always is not
 // to start it over and over. An instance that is being deleted says nothing.
 func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance, now time.Time) *kubevirtv1.StartFailure {
 	switch strategy {
@@ -155,10 +155,11 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 	default:
 		return nil
 	}
+	unproven, _ := onProbation(own, now)
 	switch {
 	case run.NotResumed(own):
 		return so // nobody tried to boot the guest
-	case own != nil && run.Ran(own), strategy != kubevirtv1.RunStrategyAlways && run.StageOf(own) == run.Succeeded:
+	case own != nil && run.Ran(own) && !unproven, strategy != kubevirtv1.RunStrategyAlways && run.StageOf(own) == run.Succeeded:
 		return nil
 	case !run.StageOf(own).Ended() || so != nil && so.LastFailedVMIUID == own.UID:
 		return so

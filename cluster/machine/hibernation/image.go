@@ -23,6 +23,11 @@ func suspended(own *kubevirtv1.VirtualMachineInstance) bool {
 	return own != nil && own.Status.Phase == kubevirtv1.PhaseSucceeded && own.Status.SavedImage == nil && own.Status.Reason == reasonSuspended
 }
 
+// Ended reports whether the instance's guest was saved, or suspended itself to its disk.
+func Ended(own *kubevirtv1.VirtualMachineInstance) bool {
+	return savedImage(own) != nil || suspended(own)
+}
+
 // restores: an instance goes on from an image, if from that one.
 func restores(own *kubevirtv1.VirtualMachineInstance, image *kubevirtv1.SavedImage) bool {
 	return own != nil && own.Spec.RestoreFrom != nil && (image == nil || own.Spec.RestoreFrom.ID == image.ID)

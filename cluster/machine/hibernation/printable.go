@@ -18,7 +18,7 @@ func Printable(v View, d Decision, starts *run.Run, stops bool) kubevirtv1.Print
 			return ""
 		}
 		return kubevirtv1.StatusHibernating
-	case own != nil && (savedImage(own) != nil || suspended(own)):
+	case Ended(own):
 		return kubevirtv1.StatusHibernating // it still has its pod
 	case s.Image == nil && (starts != nil || own != nil):
 		return ""
