@@ -47,7 +47,7 @@ func newOwn() own {
 // gauges are the metrics of a Collector.
 func gauges() []Metric {
 	m := newOwn()
-	return append([]Metric{m.machines, m.instances, m.vmms, poolGauge(), m.streams, m.certificate}, newHibernationGauges().all()...)
+	return append([]Metric{m.machines, m.instances, m.vmms, poolGauge(), poolProblemGauge(), m.streams, m.certificate}, newHibernationGauges().all()...)
 }
 
 // All are the metrics of both programs.
@@ -97,12 +97,15 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		put(m.vmms, float64(n), vmm.Name, vmm.Version, vmm.Hypervisor)
 	}
 	for node, up := range c.Streams() {
-		value := 0.0
-		if up {
-			value = 1
-		}
-		put(m.streams, value, node)
+		put(m.streams, oneIf(up), node)
 	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // machines counts VirtualMachines by their printable status, and sends what they say of their

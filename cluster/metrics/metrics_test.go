@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -43,6 +44,8 @@ func objects(t *testing.T) client.Client {
 	pool := &poolv1.VirtualMachinePool{}
 	pool.Namespace, pool.Name, pool.Spec.Replicas = "team", "web", new(int32(6))
 	pool.Status = poolv1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2, PreservedReplicas: 1, StandbyReplicas: 8, ReadyStandbyReplicas: 7}
+	pool.Status.Healed = []poolv1.HealedMember{{Index: 1, Count: 2}, {Index: 2, Count: 3}}
+	pool.Status.Conditions = []metav1.Condition{{Type: poolv1.ConditionProgressing, Status: metav1.ConditionTrue}, {Type: poolv1.ConditionReplicaFailure, Status: metav1.ConditionTrue}}
 	pool.Spec.Standby = &poolv1.VirtualMachinePoolStandby{Replicas: 9}
 	return b.WithObjects(pool).Build()
 }
@@ -93,6 +96,9 @@ vmlet_virtualmachineinstances{phase=Pending} 1
 vmlet_virtualmachineinstances{phase=Running} 1
 vmlet_virtualmachineinstances{phase=Scheduled} 1
 vmlet_virtualmachineinstances_running{hypervisor=kvm,version=10.0.2,vmm=qemu} 1
+vmlet_virtualmachinepool_problem{namespace=team,pool=web,problem=failing} 1
+vmlet_virtualmachinepool_problem{namespace=team,pool=web,problem=healing} 1
+vmlet_virtualmachinepool_problem{namespace=team,pool=web,problem=stalled} 0
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=available} 2
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=current} 5
 vmlet_virtualmachinepool_replicas{namespace=team,pool=web,state=preserved} 1

@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +19,24 @@ func poolGauge() Metric {
 		"namespace", "pool", "state")
 }
 
+func poolProblemGauge() Metric {
+	return gauge("vmlet_virtualmachinepool_problem",
+		"Whether a VirtualMachinePool has a problem (1) or not (0): stalled, as its update makes no progress; failing, as VirtualMachines fail to start or can't be made; healing, as one has been replaced three times in a row and has not become ready. Only the leading vmlet-controller has it.",
+		"namespace", "pool", "problem")
+}
+
+// inVain is how many replacements in a row of one VM are a problem.
+const inVain = 3
+
+// problems are a pool's.
+func problems(s *poolv1.VirtualMachinePoolStatus) map[string]bool {
+	return map[string]bool{
+		"stalled": meta.IsStatusConditionFalse(s.Conditions, poolv1.ConditionProgressing),
+		"failing": meta.IsStatusConditionTrue(s.Conditions, poolv1.ConditionReplicaFailure),
+		"healing": slices.ContainsFunc(s.Healed, func(h poolv1.HealedMember) bool { return h.Count >= inVain }),
+	}
+}
+
 // pools sends how many VMs pools have.
 func (c *Collector) pools(put func(Metric, float64, ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
@@ -25,7 +45,7 @@ func (c *Collector) pools(put func(Metric, float64, ...string)) {
 	if err := c.Objects.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return
 	}
-	m := poolGauge()
+	m, problem := poolGauge(), poolProblemGauge()
 	for i := range all.Items {
 		p := &all.Items[i]
 		wanted := int32(1)
@@ -43,6 +63,9 @@ func (c *Collector) pools(put func(Metric, float64, ...string)) {
 			"standby-wanted": standby, "standby": s.StandbyReplicas, "standby-ready": s.ReadyStandbyReplicas,
 		} {
 			put(m, float64(n), p.Namespace, p.Name, state)
+		}
+		for name, is := range problems(s) {
+			put(problem, oneIf(is), p.Namespace, p.Name, name)
 		}
 	}
 }

@@ -245,7 +245,7 @@ func (v *installed) poolBudget(t *testing.T) {
 		}, func() string { return fmt.Sprintf("the budgets are %q, want %q", got, want) })
 	}
 	budget("web-pool 1 1;")
-	v.kubectl(t, "create", "pdb", "mine", "-n", guests, "--selector=kubevirt.io=virt-launcher", "--min-available=0")
+	v.kubectl(t, "create", "pdb", "mine", "-n", guests, "--selector=vmlet.io/pool", "--min-available=0")
 	budget("mine 0 2;")
 	v.kubectl(t, "delete", "pdb", "mine", "-n", guests)
 	budget("web-pool 1 1;")
@@ -256,7 +256,9 @@ func (v *installed) poolBudget(t *testing.T) {
 // poolStandby: a VM that stands by boots once, serves nobody, is no replica, is taken first with its memory, and is
 // made again.
 func (v *installed) poolStandby(t *testing.T) {
-	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":{"replicas":1,"initialDelaySeconds":1}}}`)
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{
+		"scaleInStrategy":{"proactive":{"statePreservation":"Disabled"}}, "preservation":{"maxPreserved":0},
+		"standby":{"replicas":1,"initialDelaySeconds":1}}}`) // what is preserved would be taken first
 	ready := func() *poolv1.VirtualMachinePool {
 		p := &poolv1.VirtualMachinePool{}
 		v.eventually(t, func() bool {
@@ -296,7 +298,7 @@ func (v *installed) poolStandby(t *testing.T) {
 	ready()
 	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":null}}`)
 	v.scalePool(t, 1)
-	v.eventually(t, func() bool { return len(v.members(t, "web")) <= 2 }, func() string {
+	v.eventually(t, func() bool { return len(v.members(t, "web")) == 1 }, func() string {
 		return fmt.Sprintf("the pool has the VMs %v", slices.Sorted(maps.Keys(v.members(t, "web"))))
 	})
 }
