@@ -41,9 +41,9 @@ func needed(ctx context.Context, from client.Reader) func(claimwatch.Use) bool {
 	}
 }
 
-// count registers the metrics of hibernations and of pools, which follow changes of VirtualMachines.
+// count registers the metrics of hibernations, pools and phases, which follow changes of VirtualMachines and instances.
 func count(ctx context.Context, m manager.Manager, leads func() bool) error {
-	counted, pools := metrics.NewHibernations(leads, time.Now), metrics.NewPools(leads)
+	counted, pools, phases := metrics.NewHibernations(leads, time.Now), metrics.NewPools(leads), metrics.NewPhases(leads)
 	changed := func(before, after *kubevirtv1.VirtualMachine) {
 		counted.Changed(before, after)
 		pools.Changed(before, after)
@@ -65,6 +65,16 @@ func count(ctx context.Context, m manager.Manager, leads func() bool) error {
 	if err != nil {
 		return err
 	}
+	instances, err := m.GetCache().GetInformer(ctx, &kubevirtv1.VirtualMachineInstance{})
+	if err != nil {
+		return err
+	}
+	_, err = instances.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		phases.Changed(before.(*kubevirtv1.VirtualMachineInstance), after.(*kubevirtv1.VirtualMachineInstance))
+	}})
+	if err != nil {
+		return err
+	}
 	all, err := m.GetCache().GetInformer(ctx, &poolv1.VirtualMachinePool{})
 	if err != nil {
 		return err
@@ -72,9 +82,10 @@ func count(ctx context.Context, m manager.Manager, leads func() bool) error {
 	_, err = all.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(gone any) {
 		if pool, is := last(gone).(*poolv1.VirtualMachinePool); is {
 			pools.Gone(pool.Namespace, pool.Name)
+			phases.Gone(pool.Namespace, pool.Name)
 		}
 	}})
-	return errors.Join(err, ctrlmetrics.Registry.Register(counted), ctrlmetrics.Registry.Register(pools))
+	return errors.Join(err, ctrlmetrics.Registry.Register(counted), ctrlmetrics.Registry.Register(pools), ctrlmetrics.Registry.Register(phases))
 }
 
 // last is an object that is gone, as it is known to have been last.

@@ -51,7 +51,9 @@ func gauges() []Metric {
 }
 
 // All are the metrics of both programs.
-func All() []Metric { return slices.Concat(gauges(), hibernationCounters(), poolCounters()) }
+func All() []Metric {
+	return slices.Concat(gauges(), hibernationCounters(), poolCounters(), []Metric{phaseHistogram()})
+}
 
 // Collector sends the metrics of a program. It is a [prometheus.Collector].
 type Collector struct {
