@@ -34,7 +34,7 @@ type Suspender interface {
 // RefuseSuspend says why a VM's guest can't suspend itself to disk; nil: its VMM lets it, and no other
 // VM has one of its disks.
 func RefuseSuspend(v VMM, s *specv1.VirtualMachineSpec) error {
-	if err := refuseShared(s); err != nil {
+	if err := shared(s).Err(); err != nil {
 		return err
 	}
 	if suspender, is := v.(Suspender); is {

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -30,18 +31,22 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestRefuseSave: what no VMM can save is refused by its field.
-func TestRefuseSave(t *testing.T) {
+// TestSaveable: what no VMM can save is refused by its field.
+func TestSaveable(t *testing.T) {
 	shared := &specv1.Disk{Name: "data", Shareable: true}
 	for name, c := range map[string]struct {
 		s    *specv1.VirtualMachineSpec
 		want string
 	}{
-		"a disk of its own":    {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}}}, ""},
-		"a shareable disk":     {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}, shared}}, "disks[1].shareable: other VMs may write to disk data"},
-		"a device of the host": {&specv1.VirtualMachineSpec{HostDevices: []*specv1.HostDevice{{}}}, "hostDevices: "},
+		"a disk of its own":     {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}}}, ""},
+		"a shareable disk":      {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}, shared}}, "disks[1].shareable: other VMs may write to disk data"},
+		"a masqueraded pod":     {onPod(spec.BindingMasquerade, ""), ""},
+		"a pod's address":       {onPod(spec.BindingBridge, ""), "networks[0].pod.binding: bridge gives the guest its pod's address"},
+		"its default interface": {onPod(spec.BindingBridge, "eth0"), "networks[0].pod.binding: "},
+		"a second interface":    {onPod(spec.BindingBridge, "net1"), ""},
+		"a device of the host":  {&specv1.VirtualMachineSpec{HostDevices: []*specv1.HostDevice{{}}}, "hostDevices: "},
 	} {
-		err := vmm.RefuseSave(nil, c.s)
+		err := vmm.Saveable(nil, c.s).Err()
 		if (err != nil) != (c.want != "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -52,6 +57,12 @@ func TestRefuseSave(t *testing.T) {
 	if err := vmm.RefuseSuspend(suspender{}, new(specv1.VirtualMachineSpec)); err != nil {
 		t.Errorf("a guest without shareable disks: %v", err)
 	}
+}
+
+// onPod is a VM on an interface of its pod.
+func onPod(binding, iface string) *specv1.VirtualMachineSpec {
+	pod := &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: binding, Interface: iface}}
+	return &specv1.VirtualMachineSpec{Networks: []*specv1.NetworkInterface{{Backend: pod}}}
 }
 
 // suspender is a VMM that lets every guest suspend itself.

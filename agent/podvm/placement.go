@@ -23,7 +23,6 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -242,16 +241,8 @@ func (h *placement) grace(s *specv1.VirtualMachineSpec) time.Duration {
 	return grace
 }
 
-// RefusesSave says why a run can't be saved, though its VMM could.
-func (h *placement) RefusesSave(c *place.Choice) error {
-	for i, n := range c.Spec.GetNetworks() {
-		p := n.GetPod()
-		if p.GetBinding() == spec.BindingBridge && p.GetInterface() == spec.DefaultPodInterface {
-			return fmt.Errorf("networks[%d].pod.binding: %s gives the guest its pod's address, which goes with the pod: use %s", i, spec.BindingBridge, spec.BindingMasquerade)
-		}
-	}
-	return h.refusesLazy(c)
-}
+// RefusesSave says why a run can't be saved, though its VMM could save the VM.
+func (h *placement) RefusesSave(c *place.Choice) error { return h.refusesLazy(c) }
 
 // kept is the lease of a run that an earlier agent has launched. It is the pod's
 // word: only what concerns the pod alone is taken from it.

@@ -149,8 +149,8 @@ func (c *choice) complete(o option) (err error) {
 	}
 	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
 	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
-	if err := vmm.RefuseSave(c.VMM, fixed(c.Spec)); err != nil {
-		c.Lease.Unsaveable = err.Error()
+	if faults := vmm.Saveable(c.VMM, fixed(c.Spec)); len(faults) > 0 {
+		c.Lease.Unsaveable = faults.Error()
 	}
 	if c.Lease.Manifest, err = c.VMM.Manifest(o.request); err != nil {
 		return err

@@ -53,7 +53,7 @@ func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress
 		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", m.name, why)
 	}
 	// Its devices may be others than at its start.
-	if err := vmm.RefuseSave(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()); err != nil {
+	if err := vmm.Saveable(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()).Err(); err != nil {
 		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %v", m.name, err)
 	}
 	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -79,27 +80,38 @@ func TestUnsaveable(t *testing.T) {
 	}
 }
 
-// TestVMMsRefuseNoMore: of an instance whose fields are all supported, no VMM refuses to save what
-// admission lets pass.
+// TestVMMsRefuseNoMore: admission refuses to save what some VMM can't save, and nothing else.
 func TestVMMsRefuseNoMore(t *testing.T) {
-	vmi := instance(t, "{domain: {devices: {}, features: {hypervPassthrough: {enabled: true}}}}")
-	s, _, err := convert.Specification(convert.Input{Instance: vmi, Configuration: configuration.Default()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := 0
-	for _, v := range vmms.Registry().All() {
-		refuser, is := v.(vmm.SaveRefuser)
-		if !is || refuser.RefuseSave(s) == nil {
-			continue
-		}
-		refused++
-		if faults := request().unsaveable(&vmi.Spec, kubevirtv1.HibernateSave, field.NewPath("spec")); len(faults) == 0 {
-			t.Errorf("%s refuses to save what admission does not: %v", v.Name(), refuser.RefuseSave(s))
-		}
-	}
-	if refused == 0 {
-		t.Error("no VMM refuses anything: this tests nothing")
+	for name, c := range map[string]struct {
+		spec   string
+		refuse bool
+	}{
+		"plain":       {"{domain: {devices: {}}}", false},
+		"masquerade":  {"{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}, networks: [{name: a, pod: {}}]}", false},
+		"bridge":      {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, pod: {}}]}", true},
+		"second":      {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a}}]}", false},
+		"default":     {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a, default: true}}]}", true},
+		"passthrough": {"{domain: {devices: {}, features: {hypervPassthrough: {enabled: true}}}}", true},
+		"shared":      {"{domain: {devices: {disks: [{name: a, shareable: true, disk: {bus: virtio}}]}}, volumes: [{name: a, dataVolume: {name: a}}]}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := instance(t, c.spec)
+			admission := request().unsaveable(&vmi.Spec, kubevirtv1.HibernateSave, field.NewPath("spec"))
+			if got := len(admission) > 0; got != c.refuse {
+				t.Errorf("admission refuses %v, want it refused: %v", admission, c.refuse)
+			}
+			s, _, err := convert.Specification(convert.Input{Instance: vmi, Configuration: configuration.Default()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var planners spec.FieldErrors
+			for _, v := range vmms.Registry().All() {
+				planners = append(planners, vmm.Saveable(v, s)...)
+			}
+			if got := len(planners) > 0; got != c.refuse {
+				t.Errorf("the VMMs refuse %v, want it refused: %v", planners, c.refuse)
+			}
+		})
 	}
 }
 

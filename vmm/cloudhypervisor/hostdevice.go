@@ -1,7 +1,6 @@
 package cloudhypervisor
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vmlet/vmlet/plan"
@@ -58,9 +57,9 @@ func (b *builder) tpm() {
 
 // RefuseSave refuses a VM with a TPM, whose registers and commands under way are not
 // in a snapshot (devices/src/tpm.rs), nor is what the emulator keeps.
-func (CloudHypervisor) RefuseSave(s *specv1.VirtualMachineSpec) error {
+func (CloudHypervisor) RefuseSave(s *specv1.VirtualMachineSpec) (faults spec.FieldErrors) {
 	if s.GetDevices().GetTpm() != nil {
-		return errors.New("devices.tpm: cloud-hypervisor doesn't save a TPM's state, as QEMU does: stop the VM instead")
+		faults.Add("devices.tpm", "cloud-hypervisor doesn't save a TPM's state, as QEMU does: stop the VM instead")
 	}
-	return nil
+	return faults
 }

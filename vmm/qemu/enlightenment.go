@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"errors"
 	"strconv"
 
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -76,9 +75,9 @@ func (b *builder) checkEnlightenments() {
 
 // RefuseSave refuses a VM with whatever the node has of Hyper-V: QEMU saves none, as
 // nothing says what another node would have to have.
-func (QEMU) RefuseSave(s *specv1.VirtualMachineSpec) error {
+func (QEMU) RefuseSave(s *specv1.VirtualMachineSpec) (faults spec.FieldErrors) {
 	if s.GetFeatures().GetHyperv().GetPassthrough() {
-		return errors.New("features.hyperv.passthrough: QEMU doesn't save what depends on the node: name the parts of features.hyperv that the guest needs, or stop the VM instead")
+		faults.Add("features.hyperv.passthrough", "QEMU doesn't save what depends on the node: name the parts of features.hyperv that the guest needs, or stop the VM instead")
 	}
-	return nil
+	return faults
 }

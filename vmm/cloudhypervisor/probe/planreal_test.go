@@ -81,7 +81,7 @@ func TestSavesThatAreRefused(t *testing.T) {
 		vmtest.KernelBoot + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}": false,
 	} {
 		s := vmtest.Case{YAML: yaml}.Request(t).Spec
-		if err := vmm.RefuseSave(New(Config{}), s); (err != nil) != refused {
+		if err := vmm.Saveable(New(Config{}), s).Err(); (err != nil) != refused {
 			t.Errorf("%s: %v", yaml, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/monitor"
@@ -217,18 +218,18 @@ func snapshotKinds(d *cloudhypervisor.Details) []string {
 	return []string{"eager"}
 }
 
-// noSave says why no VM can be saved here, as the program was last tried; nil: it can.
-func (p *Program) noSave() error {
+// noSave says why no VM can be saved here, as the program was last tried; empty: it can.
+func (p *Program) noSave() string {
 	a := p.told
 	if a == nil {
 		p.asking <- struct{}{}
 		a = p.known
 		<-p.asking
 	}
-	if a == nil || a.noSave() == "" {
-		return nil
+	if a == nil {
+		return ""
 	}
-	return errors.New("vmm: " + a.noSave())
+	return a.noSave()
 }
 
 // noSave is empty where VMs can be saved.
@@ -251,11 +252,12 @@ func (p *Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
 
 // RefuseSave refuses what no cloud-hypervisor can save, and all where this one was found
 // unable to.
-func (p *Program) RefuseSave(s *specv1.VirtualMachineSpec) error {
-	if err := p.CloudHypervisor.RefuseSave(s); err != nil {
-		return err
+func (p *Program) RefuseSave(s *specv1.VirtualMachineSpec) spec.FieldErrors {
+	faults := p.CloudHypervisor.RefuseSave(s)
+	if why := p.noSave(); why != "" {
+		faults.Add("vmm", "%s", why)
 	}
-	return p.noSave()
+	return faults
 }
 
 // Connect opens the agent's monitor.

@@ -43,7 +43,7 @@ func TestOlderVersionSavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for who, v := range map[string]vmm.VMM{"asked": p, "told": told} {
-		if err := vmm.RefuseSave(v, &specv1.VirtualMachineSpec{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := vmm.Saveable(v, &specv1.VirtualMachineSpec{}).Err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: saving is refused with %v, want %q", who, err, want)
 		}
 	}

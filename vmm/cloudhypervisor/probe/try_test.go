@@ -169,7 +169,7 @@ func TestTryVM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kvm, refused := reasonsOf(info)["kvm"], vmm.RefuseSave(p, &specv1.VirtualMachineSpec{})
+			kvm, refused := reasonsOf(info)["kvm"], vmm.Saveable(p, &specv1.VirtualMachineSpec{}).Err()
 			if !strings.Contains(kvm, c.kvm) || (kvm == "usable") != (c.kvm == "") || info.Passing != c.passing {
 				t.Errorf("%q, passing %t", kvm, info.Passing)
 			}
