@@ -92,7 +92,7 @@ func processorFields() []Field {
 		{"domain.cpu.realtime", Refused, "", "nothing in a pod may raise a thread's priority: leave it out; dedicatedCpuPlacement with isolateEmulatorThread keeps others off the guest's CPUs"},
 		{"domain.memory.guest", Supported, allVMMs, ""},
 		{"domain.memory.maxGuest", Refused, "", "a running VM gets no more memory than it was started with: leave it out, and restart the VM to give it more"},
-		{"domain.memory.hugepages.pageSize", Supported, onlyQEMU, "2Mi or 1Gi; the guest's memory must be a multiple of it, and its pod requests hugepages-2Mi or hugepages-1Gi"},
+		{"domain.memory.hugepages.pageSize", Supported, allVMMs, "2Mi or 1Gi; the guest's memory must be a multiple of it, and its pod requests hugepages-2Mi or hugepages-1Gi"},
 		{"domain.memory.reservedOverhead", Refused, "", "the pod has what the VMM was measured to need: leave it out, or raise additionalGuestMemoryOverheadRatio in the KubeVirt object"},
 		{"domain.resources.requests", Supported, allVMMs, "but hugepages-*"},
 		{"domain.resources.limits", Supported, allVMMs, "but hugepages-*"},
