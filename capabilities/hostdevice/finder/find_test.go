@@ -2,7 +2,6 @@ package finder
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
