@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 			{VendorSelector: "1234:5678", ResourceName: "example.org/absent"},
 		},
 		Mediated: []hostdevice.Mediated{{NameSelector: "GRID_T4-1Q", ResourceName: "nvidia.com/GRID_T4-1Q"}, {NameSelector: "nvidia-223", ResourceName: "nvidia.com/GRID_T4-2Q"}},
-		USB:      []hostdevice.USB{{ResourceName: "kubevirt.io/pair", Selectors: []hostdevice.USBSelector{{"46F4", "0001"}, {"951", "1666"}}}},
+		USB:      []hostdevice.USB{{ResourceName: "kubevirt.io/pair", Selectors: []hostdevice.USBSelector{{Vendor: "46F4", Product: "0001"}, {Vendor: "951", Product: "1666"}}}},
 	}, host)
 	type row struct {
 		ready     []string
