@@ -25,13 +25,13 @@ const shippedTimeout = 500 * time.Second
 const longestQueued = 12 * time.Hour
 
 // reasonQueued is that of the condition HibernationInProgress of a VM whose save waits for others.
-const reasonQueued = "Queued"
+const reasonQueued = kubevirtv1.ReasonQueued
 
 // Reasons of the condition EvictionRequested and of the events.
 const (
 	reasonEvictionRequested  = "EvictionRequested"
-	reasonEvictionLetThrough = "EvictionLetThrough"
-	reasonEvictionUnsaved    = "EvictionUnsaved"
+	reasonEvictionLetThrough = kubevirtv1.ReasonEvictionLetThrough
+	reasonEvictionUnsaved    = kubevirtv1.ReasonEvictionUnsaved
 )
 
 // noteTries is how often a note is written again because somebody changed the instance

@@ -18,8 +18,8 @@ import (
 // Phases of a volume that is attached to a pod that runs, as KubeVirt spells them, after
 // volumePending.
 const (
-	volumeOnNode = "AttachedToNode"
-	volumeInPod  = "MountedToPod"
+	volumeOnNode = kubevirtv1.VolumeOnNode
+	volumeInPod  = kubevirtv1.VolumeInPod
 )
 
 // attachPatience is how long a pod may take to attach a volume before what others say of it is

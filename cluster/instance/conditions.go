@@ -31,11 +31,11 @@ const (
 	reasonPodTerminating   = "PodTerminating"
 	reasonPodConditionMiss = "PodConditionMissing"
 	reasonGuestNotRunning  = "GuestNotRunning"
-	reasonNodeUnresponsive = "NodeUnresponsive"
-	reasonEndUnconfirmed   = "EndUnconfirmed"
-	reasonNodeReplaced     = "NodeReplaced"
-	reasonPausedByUser     = "PausedByUser"
-	reasonPausedIOError    = "PausedIOError"
+	reasonNodeUnresponsive = kubevirtv1.ReasonNodeUnresponsive
+	reasonEndUnconfirmed   = kubevirtv1.ReasonEndUnconfirmed
+	reasonNodeReplaced     = kubevirtv1.ReasonNodeReplaced
+	reasonPausedByUser     = kubevirtv1.ReasonPausedByUser
+	reasonPausedIOError    = kubevirtv1.ReasonPausedIOError
 	reasonPaused           = "Paused"
 	reasonNotSupported     = "LiveMigrationNotSupported"
 	reasonUserNetwork      = "UserModeNetwork"
@@ -44,7 +44,7 @@ const (
 	reasonAgentLacks       = "CommandsMissing"
 	reasonCredentials      = "AccessCredentialsSynchronized"
 	reasonNoCredentials    = "AccessCredentialsSyncFailed"
-	reasonAgentUnavailable = "AgentUnavailable"
+	reasonAgentUnavailable = kubevirtv1.ReasonAgentUnavailable
 	reasonFailedMount      = "FailedMount"
 	reasonImagePull        = "ErrImagePull"
 	reasonImageBackOff     = "ImagePullBackOff"

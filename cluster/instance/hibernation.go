@@ -22,22 +22,22 @@ import (
 // Reasons of the condition HibernationInProgress, and of the phase of an instance that ended so.
 const (
 	// It is True.
-	reasonWaiting    = "Waiting"
-	reasonAttaching  = "Attaching"
-	reasonQueued     = "Queued"
-	reasonSaving     = "Saving"
-	reasonSuspending = "Suspending"
-	reasonCancelling = "Cancelling"
+	reasonWaiting    = kubevirtv1.ReasonWaiting
+	reasonAttaching  = kubevirtv1.ReasonAttaching
+	reasonQueued     = kubevirtv1.ReasonQueued
+	reasonSaving     = kubevirtv1.ReasonSaving
+	reasonSuspending = kubevirtv1.ReasonSuspending
+	reasonCancelling = kubevirtv1.ReasonCancelling
 	// It is False.
-	reasonAttachFailed  = "AttachFailed"
-	reasonNoSpace       = "NoSpace"
-	reasonSaveFailed    = "SaveFailed"
-	reasonCannotSuspend = "GuestCannotSuspend"
-	reasonSuspendFailed = "SuspendFailed"
-	reasonNotSaved      = "GuestEnded"
+	reasonAttachFailed  = kubevirtv1.ReasonAttachFailed
+	reasonNoSpace       = kubevirtv1.ReasonNoSpace
+	reasonSaveFailed    = kubevirtv1.ReasonSaveFailed
+	reasonCannotSuspend = kubevirtv1.ReasonCannotSuspend
+	reasonSuspendFailed = kubevirtv1.ReasonSuspendFailed
+	reasonNotSaved      = kubevirtv1.ReasonGuestEnded
 	// ReasonSaved and ReasonSuspended are an instance's status.reason, too.
-	ReasonSaved     = "Saved"
-	ReasonSuspended = "SuspendedToDisk"
+	ReasonSaved     = kubevirtv1.ReasonSaved
+	ReasonSuspended = kubevirtv1.ReasonSuspended
 )
 
 const (

@@ -185,8 +185,8 @@ func (o *state) savedEnd() (kubevirtv1.Phase, fault, bool) {
 
 // Reasons of the condition HibernationRestoreInProgress.
 const (
-	reasonResuming      = "Resuming"
-	reasonRestoreFailed = "RestoreFailed"
+	reasonResuming      = kubevirtv1.ReasonResuming
+	reasonRestoreFailed = kubevirtv1.ReasonRestoreFailed
 )
 
 // restoreReason is why a guest did not go on from its image, in a word.

@@ -104,9 +104,9 @@ func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolume
 
 // Phases of volumes: waiting for their claim, having it, and with a guest that has the disk.
 const (
-	volumePending = "Pending"
-	volumeBound   = "Bound"
-	volumeReady   = "Ready"
+	volumePending = kubevirtv1.VolumePending
+	volumeBound   = kubevirtv1.VolumeBound
+	volumeReady   = kubevirtv1.VolumeReady
 )
 
 // volumeStatuses are the instance's volumes as they are when it comes to a phase.

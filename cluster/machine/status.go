@@ -136,7 +136,7 @@ func readiness(d decision) kubevirtv1.Condition {
 	case c == nil:
 		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has no condition Ready yet")
 	case c.Status == metav1.ConditionTrue && own.Status.Phase == kubevirtv1.PhaseUnknown:
-		return no("NodeUnresponsive", "it is unknown whether the guest runs: see the VirtualMachineInstance")
+		return no(kubevirtv1.ReasonNodeUnresponsive, "it is unknown whether the guest runs: see the VirtualMachineInstance")
 	}
 	return run.VMCondition(*c)
 }

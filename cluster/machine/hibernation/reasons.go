@@ -1,5 +1,7 @@
 package hibernation
 
+import kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+
 // Reasons of events and conditions about hibernations.
 const (
 	reasonHibernationStarted   = "HibernationStarted"
@@ -8,16 +10,16 @@ const (
 	reasonHibernationTimeout   = "HibernationTimeout"
 	reasonHibernationCancelled = "HibernationCancelled"
 	reasonNotRunning           = "NotRunning"
-	reasonClaimUnsuitable      = "ClaimUnsuitable"
-	reasonCannotSave           = "GuestCannotBeSaved"
-	reasonSaved                = "Saved"
+	reasonClaimUnsuitable      = kubevirtv1.ReasonClaimUnsuitable
+	reasonCannotSave           = kubevirtv1.ReasonCannotSave
+	reasonSaved                = kubevirtv1.ReasonSaved
 	// Reasons of an instance: that of one whose guest has suspended itself, and of its condition
 	// while it is saved.
-	reasonSuspended  = "SuspendedToDisk"
-	reasonSaving     = "Saving"
-	reasonSuspending = "Suspending"
-	reasonQueued     = "Queued"
-	reasonGuestEnded = "GuestEnded"
+	reasonSuspended  = kubevirtv1.ReasonSuspended
+	reasonSaving     = kubevirtv1.ReasonSaving
+	reasonSuspending = kubevirtv1.ReasonSuspending
+	reasonQueued     = kubevirtv1.ReasonQueued
+	reasonGuestEnded = kubevirtv1.ReasonGuestEnded
 )
 
 // Reasons of events and conditions about resumes.
@@ -26,6 +28,6 @@ const (
 	reasonResumeFailed   = "ResumeFailed"
 	reasonImageDiscarded = "ImageDiscarded"
 	reasonImageKept      = "ImageKept"
-	ReasonRestoreFailed  = "RestoreFailed"
-	reasonRevisionGone   = "RevisionGone"
+	ReasonRestoreFailed  = kubevirtv1.ReasonRestoreFailed
+	reasonRevisionGone   = kubevirtv1.ReasonRevisionGone
 )

@@ -221,7 +221,7 @@ func readProgress(v View, d *Decision) {
 		if s.ClaimName == "" || volume.PersistentVolumeClaimInfo == nil || volume.PersistentVolumeClaimInfo.ClaimName != s.ClaimName {
 			continue
 		}
-		attached = volume.Phase == "MountedToPod" || volume.Phase == "Ready"
+		attached = volume.Phase == kubevirtv1.VolumeInPod || volume.Phase == kubevirtv1.VolumeReady
 		if volume.HibernationInfo != nil {
 			s.FileName = action.Clip(volume.HibernationInfo.TargetFileName, 255)
 		}

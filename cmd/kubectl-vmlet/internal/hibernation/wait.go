@@ -138,7 +138,7 @@ func (e *saveError) Error() string { return e.text + "; " + e.again }
 func failedSave(vm *kubevirtv1.VirtualMachine) error {
 	h := vm.Status.HibernationStatus
 	again := "it is tried again by itself"
-	if h.Reason == "GuestCannotBeSaved" {
+	if h.Reason == kubevirtv1.ReasonCannotSave {
 		again = "it is not tried again before the VM is changed"
 	}
 	if t := h.RetryTimestamp; t != nil {
