@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // FieldError is a fault in one field.
@@ -14,6 +16,13 @@ type FieldError struct {
 	Message string
 	// UseVMM is one that can do what this one can't; empty: none that is there.
 	UseVMM string
+	// Advice is for who works on the node: a command, or a flag of vmlet's.
+	Advice string
+}
+
+// Fault is the error in the parts that programs of both halves exchange.
+func (e FieldError) Fault() contract.Fault {
+	return contract.Fault{Field: e.Field, Text: e.Message, UseVMM: e.UseVMM, Advice: e.Advice}
 }
 
 func (e FieldError) Error() string {
@@ -25,10 +34,14 @@ func (e FieldError) Error() string {
 
 // Text is all that is to be said but for the field.
 func (e FieldError) Text() string {
-	if e.UseVMM == "" {
-		return e.Message
+	text := e.Message
+	if e.Advice != "" {
+		text += " (" + e.Advice + ")"
 	}
-	return e.Message + ", or use vmm: " + e.UseVMM
+	if e.UseVMM != "" {
+		text += ", or use vmm: " + e.UseVMM
+	}
+	return text
 }
 
 // FieldErrors are all the faults that were found, in the order of the fields.

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/pairing"
@@ -109,22 +110,26 @@ func codeOfShim(c shim.Code) codes.Code {
 	return codes.Internal
 }
 
-// detailsOf names the fields of an INVALID_ARGUMENT and the VM of a state that
-// does not fit.
-func detailsOf(err error) []protoadapt.MessageV1 {
+// detailsOf has what is wrong in parts, the fields of an INVALID_ARGUMENT, as older clients know them, and the VM of
+// a state that does not fit.
+func detailsOf(err error) (details []protoadapt.MessageV1) {
+	if parts := Parts(err); len(parts) > 0 {
+		details = append(details, protoadapt.MessageV1Of(faults.Detail(parts)))
+	}
 	var fields spec.FieldErrors
 	if errors.As(err, &fields) {
 		bad := new(errdetails.BadRequest)
 		for _, f := range fields {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Text()})
 		}
-		return []protoadapt.MessageV1{bad}
+		details = append(details, bad)
+		return details
 	}
 	var fromShim *shim.Error
 	if errors.As(err, &fromShim) && fromShim.Field != "" {
-		return []protoadapt.MessageV1{&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+		return append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 			{Field: fromShim.Field, Description: fromShim.Message},
-		}}}
+		}})
 	}
 	var state *lifecycle.StateError
 	if errors.As(err, &state) {

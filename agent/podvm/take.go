@@ -351,7 +351,7 @@ func (p *Runner) warn(h *placement, m *vm.VM) {
 	m.Log().Warn(message)
 	_ = m.Change(func(vm *nodev1.VirtualMachine) { // no other state, which alone may be refused
 		if vm.Status.State == status.GetState() {
-			vm.Status.Message = message
+			vm.Status.Message, vm.Status.Faults = message, nil
 		}
 	})
 }

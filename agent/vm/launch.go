@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cloudinit"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
@@ -85,6 +86,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 		state, message := vm.Status.State, vm.Status.Message
 		vm.Status = before
 		vm.Status.State, vm.Status.Message = state, message
+		vm.Status.Faults = faults.ToProto(fault.Parts(err))
 	})
 	return err
 }
@@ -162,7 +164,7 @@ func (l *launch) announce() error {
 	l.m.log.Info("chosen", "hypervisor", fault.Clip(l.choice.reason, fault.MaxLogged), "vmm", fault.Clip(l.choice.vmmReason, fault.MaxLogged))
 	return l.m.Change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
-		vm.Status.State, vm.Status.Message = state, message
+		vm.Status.State, vm.Status.Message, vm.Status.Faults = state, message, nil
 		vm.Status.BootId = l.manager.bootID
 	})
 }

@@ -236,7 +236,7 @@ func (m *VM) become(s lifecycle.State, message string, mutate ...func(*nodev1.Vi
 // to is a change of a record to a state, and what else changes with it.
 func to(s lifecycle.State, message string, mutate []func(*nodev1.VirtualMachine)) func(*nodev1.VirtualMachine) {
 	return func(vm *nodev1.VirtualMachine) {
-		vm.Status.State, vm.Status.Message = s, message
+		vm.Status.State, vm.Status.Message, vm.Status.Faults = s, message, nil
 		for _, f := range mutate {
 			f(vm)
 		}

@@ -55,6 +55,31 @@ func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) s
 	return podPath.ReplaceAllStringFunc(said, func(file string) string { return objectOf(file, s) })
 }
 
+// FaultText returns what is wrong, without the field, in words of the instance. Advice is for who works on the
+// node, and left out.
+func FaultText(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
+	text := InInstanceWords(f.Text, s)
+	if f.Object != "" {
+		text = InInstanceWords(f.Object, s) + ": " + text
+	}
+	if f.UseVMM != "" {
+		text += ", or set the annotation " + contract.AnnotationVMM + ": " + f.UseVMM
+	}
+	return text
+}
+
+// FaultsText returns faults of an instance's VM in words of the instance, a line each.
+func FaultsText(faults []contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
+	lines := make([]string, len(faults))
+	for i, f := range faults {
+		lines[i] = FaultText(f, s)
+		if f.Field != "" {
+			lines[i] = InstanceField(f.Field, s, InstancePlace()).String() + ": " + lines[i]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // inFields has the instance's fields in the place of the specification's.
 func inFields(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
 	place, done := InstancePlace(), 0

@@ -7,6 +7,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/multus"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // TestInInstanceWords: what a node says names no field of the specification, and keeps what
@@ -52,6 +53,25 @@ func TestInInstanceWords(t *testing.T) {
 	} {
 		if got := InInstanceWords(said, s); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", said, got, want)
+		}
+	}
+}
+
+// TestFaultsText: what a node says in parts names the instance's own fields and objects, and leaves out what is for the
+// node's administrator.
+func TestFaultsText(t *testing.T) {
+	s := withDevices(t)
+	for want, faults := range map[string][]contract.Fault{
+		"": nil,
+		"spec.domain.devices.disks[1].serial: no\nspec.domain.cpu.model: no avx512, or set the annotation vmlet.io/vmm: qemu": {
+			{Field: "disks[1].serial", Text: "no"}, {Field: "cpu.model", Text: "no avx512", UseVMM: "qemu"},
+		},
+		"spec.domain.memory.hugepages.pageSize: restore it eagerly": {{Field: "memory.hugePages", Text: "restore it eagerly", Advice: "without --lazy"}},
+		"volume d: another process has it open":                     {{Object: contract.DisksFolder + "/d", Text: "another process has it open", Advice: "fuser names it"}},
+		"no KVM":                                                    {{Text: "no KVM"}},
+	} {
+		if got := FaultsText(faults, s); got != want {
+			t.Errorf("%+v:\n got %q\nwant %q", faults, got, want)
 		}
 	}
 }

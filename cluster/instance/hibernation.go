@@ -276,7 +276,7 @@ func (o *state) underWay(c *saves.Call) fault {
 
 // failure is why a call failed, and what follows.
 func (o *state) failure(c *saves.Call) fault {
-	node, words := o.pod.Spec.NodeName, o.inWords(status.Convert(c.Err).Message())
+	node, words := o.pod.Spec.NodeName, o.errorWords(c.Err)
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
 		f := fault{reasonCannotSuspend, "the guest can't suspend itself to disk and goes on: " + words}

@@ -120,7 +120,7 @@ func (t *round) resize(ctx context.Context, p *pod, z sizing) {
 		if t.o.unsized == nil {
 			t.o.unsized = make(map[string]*fault)
 		}
-		t.o.unsized[z.condition] = &fault{reasonRefused, t.o.inWords(status.Convert(err).Message())}
+		t.o.unsized[z.condition] = &fault{reasonRefused, t.o.errorWords(err)}
 	default:
 		t.failures = append(t.failures, fmt.Errorf("giving the VM of pod %s %v: %w", p.Name, z, err))
 	}

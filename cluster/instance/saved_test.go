@@ -42,8 +42,8 @@ func endedWith(reason, message string) string {
 	return string(contract.Ending{Reason: reason, Message: message}.Encode())
 }
 
-// TestWrittenBy: what a shim says that a VM was saved to is taken as it is to be, or not at all.
-func TestWrittenBy(t *testing.T) {
+// TestSavedWords: what a shim says that a VM was saved to is taken as it is to be, or not at all.
+func TestSavedWords(t *testing.T) {
 	const folder = contract.HibernationFolder + "/x"
 	for _, c := range []struct {
 		message string

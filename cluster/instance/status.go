@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
 const (
@@ -274,6 +276,19 @@ func (o *state) inWords(said string) string {
 	return convert.InInstanceWords(clip(said, 4*maxMessage), &o.instance.Spec)
 }
 
+// faultWords is what a node says in parts, else in a sentence, in words of the instance.
+func (o *state) faultWords(parts []contract.Fault, said string) string {
+	if len(parts) == 0 {
+		return o.inWords(said)
+	}
+	return clip(convert.FaultsText(parts, &o.instance.Spec), 4*maxMessage)
+}
+
+// errorWords is what an agent's error says, in words of the instance.
+func (o *state) errorWords(err error) string {
+	return o.faultWords(faults.OfError(err), status.Convert(err).Message())
+}
+
 // suspended is how a guest ended that wrote its memory to its own disk.
 var suspended = fault{ReasonSuspended, "the guest suspended itself to its own disk, and goes on from there when it is started"}
 
@@ -288,7 +303,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
 	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)} // the agent sees a signal alone
+		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)} // the agent sees a signal alone
 	}
 	if phase, f, known := o.agentEnd(p.report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
@@ -303,7 +318,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
 		}
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}
+		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)}
 	}
 	t := unseenEnd(p.Pod)
 	switch {
@@ -312,7 +327,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 	case p.bound() && p.lostNode():
 		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", o.loss()}
 	case t != nil:
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}
+		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)}
 	case p.Status.Message != "":
 		return kubevirtv1.PhaseFailed, fault{p.Status.Reason, p.Status.Message}
 	case p.gone:
@@ -344,7 +359,7 @@ func (o *state) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bo
 	case nodev1.EndReason_END_REASON_PANICKED:
 		return kubevirtv1.PhaseFailed, fault{message: "the guest panicked"}, true
 	case nodev1.EndReason_END_REASON_CRASHED:
-		return kubevirtv1.PhaseFailed, fault{message: s.GetMessage()}, true
+		return kubevirtv1.PhaseFailed, fault{message: o.faultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
 	}
 	return "", fault{}, false
 }
@@ -367,7 +382,7 @@ const (
 )
 
 // containerEnd is why the VM's container failed, in a sentence.
-func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+func (o *state) containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason == oomKilled:
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
@@ -377,7 +392,8 @@ func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 		return fmt.Sprintf("signal %d ended the VM's container, from somebody or, where memory ran out, from the kernel: see kubectl logs %s -c %s",
 			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":
-		return contract.ReadEnding(t.Message).Message
+		e := contract.ReadEnding(t.Message)
+		return o.faultWords(e.Faults, e.Message)
 	}
 	if f := failedContainer(p); f != "" {
 		return f

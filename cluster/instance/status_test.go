@@ -182,6 +182,11 @@ func TestStatusSettles(t *testing.T) {
 
 // TestConditions: one at a time, in what state.
 func TestConditions(t *testing.T) {
+	inParts := string(contract.Ending{Message: "starting failed: cpu.model: no avx512", Faults: []contract.Fault{{Field: "cpu.model", Text: "no avx512", UseVMM: "qemu"}}}.Encode())
+	crashedInParts := func(p *pod) {
+		endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
+		p.report.VM.Status.Faults = []*nodev1.Fault{{Field: "cpu.model", Text: "no avx512"}}
+	}
 	waiting := func(reason, message string) func(*pod) {
 		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 	}
@@ -240,6 +245,8 @@ func TestConditions(t *testing.T) {
 		{"no claim", "Ready", newScene().change(func(v *kubevirtv1.VirtualMachineInstance) {
 			v.Spec.Volumes = []kubevirtv1.Volume{{Name: "a", DataVolume: &kubevirtv1.DataVolumeSource{Name: "a"}}}
 		}), "False", "PodNotExists", "the VM has no pod yet: there is no PersistentVolumeClaim a"},
+		{"in parts", "Synchronized", on(scheduling, exited(1, inParts)), "False", "FailedStart", "spec.domain.cpu.model: no avx512, or set the annotation vmlet.io/vmm: qemu"},
+		{"crashed, in parts", "Ready", on(isRunning, exited(1, ""), crashedInParts), "False", "GuestNotRunning", "spec.domain.cpu.model: no avx512"},
 		{"in the instance's words", "Synchronized", on(scheduling, exited(1, "boot.kernel.path: no kernel")), "False", "FailedStart", "spec.domain.firmware.kernelBoot.container.kernelPath: no kernel"},
 		{"still no image", "Synchronized", on(scheduling, waiting("ImagePullBackOff", "Back-off")), "False", "ImagePullBackOff", "Back-off"},
 		{"creating", "Synchronized", on(scheduling, waiting("ContainerCreating", "")), "", "", ""},

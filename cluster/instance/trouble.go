@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 const (
@@ -35,7 +36,7 @@ func (o *state) waitingFault() *fault {
 		}
 		message := w.Message
 		if last := c.LastTerminationState.Terminated; last != nil && strings.TrimSpace(last.Message) != "" {
-			message = last.Message
+			message = contract.ReadEnding(last.Message).Message
 		}
 		if slices.Contains(imageReasons, w.Reason) {
 			return o.imageFault(&fault{w.Reason, message}, c.Name)

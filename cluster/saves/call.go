@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
 const (
@@ -118,14 +119,20 @@ func save(ctx context.Context, agent nodev1.NodeServiceClient, r *nodev1.SaveVMR
 	}
 }
 
-// bounded cuts an agent's words, and keeps the code.
+// bounded cuts an agent's words, and keeps the code and what is wrong in parts.
 func bounded(err error) error {
 	if err == nil {
 		return nil
 	}
 	s := status.Convert(err)
 	text := s.Message()
-	return &failure{status.New(s.Code(), strings.ToValidUTF8(text[:min(len(text), maxWords)], ""))}
+	short := status.New(s.Code(), strings.ToValidUTF8(text[:min(len(text), maxWords)], ""))
+	if parts := faults.OfError(err); len(parts) > 0 {
+		if with, err := short.WithDetails(faults.Detail(parts)); err == nil {
+			short = with
+		}
+	}
+	return &failure{short}
 }
 
 // failure is an agent's error that prints without gRPC's own words.

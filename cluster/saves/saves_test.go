@@ -18,7 +18,9 @@ import (
 
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/nodes/nodestest"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
 const imageID = "00000000-0000-4000-8000-000000000001"
@@ -551,5 +553,24 @@ func TestMany(t *testing.T) {
 		if c := w.until(fmt.Sprint(i), ended); c.Err != nil {
 			t.Errorf("%d: %v", i, c.Err)
 		}
+	}
+}
+
+// TestBounded: of an agent's error the code stays, a part of its words, and what is wrong in parts.
+func TestBounded(t *testing.T) {
+	parts := []contract.Fault{{Field: "disks[0].path", Text: "in use"}}
+	long, err := status.New(codes.FailedPrecondition, strings.Repeat("x", 2*maxWords)).WithDetails(faults.Detail(parts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := bounded(long.Err())
+	if status.Code(got) != codes.FailedPrecondition {
+		t.Errorf("code %v", status.Code(got))
+	}
+	if n := len(got.Error()); n != maxWords {
+		t.Errorf("%d bytes, want %d", n, maxWords)
+	}
+	if got := faults.OfError(got); !reflect.DeepEqual(got, parts) {
+		t.Errorf("%+v, want %+v", got, parts)
 	}
 }

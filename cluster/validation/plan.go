@@ -26,7 +26,7 @@ func (r Request) plan(vmi *kubevirtv1.VirtualMachineInstance, at, annotations *f
 	case errors.As(err, &found):
 		for _, f := range found {
 			name := convert.InstanceField(f.Field, &vmi.Spec, convert.Place{Spec: at, Annotations: annotations})
-			faults = append(faults, field.Invalid(name, field.OmitValueType{}, convert.InInstanceWords(f.Text(), &vmi.Spec)))
+			faults = append(faults, field.Invalid(name, field.OmitValueType{}, convert.FaultText(f.Fault(), &vmi.Spec)))
 		}
 	case errors.As(err, &several):
 		for _, e := range several.Errors() {

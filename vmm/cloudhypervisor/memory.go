@@ -30,7 +30,7 @@ func (b *builder) memory() plan.Memory {
 	b.numa(parts)
 	if b.lazy() {
 		if page != 0 {
-			b.faults.Add("memory.hugePages", "an image can't be mapped as huge pages: restore it eagerly (without --lazy)")
+			b.faults = append(b.faults, spec.FieldError{Field: "memory.hugePages", Message: "an image can't be mapped as huge pages: restore it eagerly", Advice: "without --lazy"})
 		}
 		zone.File = b.granted(file)
 	} else {

@@ -25,7 +25,7 @@ func (b *builder) memoryPlan() (plan.Memory, error) {
 	}
 	switch {
 	case page != 0:
-		b.faults.Add("memory.hugePages", "an image can't be mapped as huge pages: restore it eagerly (without --lazy)")
+		b.faults = append(b.faults, spec.FieldError{Field: "memory.hugePages", Message: "an image can't be mapped as huge pages: restore it eagerly", Advice: "without --lazy"})
 	case !b.details.ReadOnlyMemory:
 		b.faults.Add("vmm", "QEMU %s at %s can't map an image read-only: restore it eagerly (without --lazy)", b.req.Info.Version, b.req.Info.Binary)
 	}

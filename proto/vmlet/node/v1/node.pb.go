@@ -384,8 +384,10 @@ type VirtualMachineStatus struct {
 	MachineType string `protobuf:"bytes,19,opt,name=machine_type,json=machineType,proto3" json:"machine_type,omitempty"`
 	// Why the guest has the VMM's own network in place of its pod's; empty: it has not.
 	NetworkLimited string `protobuf:"bytes,20,opt,name=network_limited,json=networkLimited,proto3" json:"network_limited,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is wrong, in parts, where that is known. The message says the same.
+	Faults        []*Fault `protobuf:"bytes,21,rep,name=faults,proto3" json:"faults,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VirtualMachineStatus) Reset() {
@@ -558,6 +560,150 @@ func (x *VirtualMachineStatus) GetNetworkLimited() string {
 	return ""
 }
 
+func (x *VirtualMachineStatus) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+// Fault is one thing that is wrong, in parts: each reader puts them together in the words of its
+// own users.
+type Fault struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A word for programs, mostly empty.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The field of the specification that is at fault: "disks[1].serial".
+	Field string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
+	// The file or the host's device that it is about; the text does not name it.
+	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
+	// What was found and what is wanted.
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// A VMM that can do what this one can't.
+	UseVmm string `protobuf:"bytes,5,opt,name=use_vmm,json=useVmm,proto3" json:"use_vmm,omitempty"`
+	// For who works on the node: a command, or a flag of vmlet's.
+	Advice        string `protobuf:"bytes,6,opt,name=advice,proto3" json:"advice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fault) Reset() {
+	*x = Fault{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fault) ProtoMessage() {}
+
+func (x *Fault) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fault.ProtoReflect.Descriptor instead.
+func (*Fault) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Fault) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Fault) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Fault) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *Fault) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Fault) GetUseVmm() string {
+	if x != nil {
+		return x.UseVmm
+	}
+	return ""
+}
+
+func (x *Fault) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+// Faults is a detail of an error's status. The status's message says the same.
+type Faults struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Faults        []*Fault               `protobuf:"bytes,1,rep,name=faults,proto3" json:"faults,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Faults) Reset() {
+	*x = Faults{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Faults) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Faults) ProtoMessage() {}
+
+func (x *Faults) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Faults.ProtoReflect.Descriptor instead.
+func (*Faults) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Faults) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
 type PodReference struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -570,7 +716,7 @@ type PodReference struct {
 
 func (x *PodReference) Reset() {
 	*x = PodReference{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +728,7 @@ func (x *PodReference) String() string {
 func (*PodReference) ProtoMessage() {}
 
 func (x *PodReference) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +741,7 @@ func (x *PodReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReference.ProtoReflect.Descriptor instead.
 func (*PodReference) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PodReference) GetNamespace() string {
@@ -642,7 +788,7 @@ type Vmm struct {
 
 func (x *Vmm) Reset() {
 	*x = Vmm{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +800,7 @@ func (x *Vmm) String() string {
 func (*Vmm) ProtoMessage() {}
 
 func (x *Vmm) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +813,7 @@ func (x *Vmm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vmm.ProtoReflect.Descriptor instead.
 func (*Vmm) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Vmm) GetName() string {
@@ -717,7 +863,7 @@ type ImageReference struct {
 
 func (x *ImageReference) Reset() {
 	*x = ImageReference{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +875,7 @@ func (x *ImageReference) String() string {
 func (*ImageReference) ProtoMessage() {}
 
 func (x *ImageReference) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +888,7 @@ func (x *ImageReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageReference.ProtoReflect.Descriptor instead.
 func (*ImageReference) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ImageReference) GetPath() string {
@@ -779,7 +925,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +937,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +950,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProcessStatus) GetShimPid() int64 {
@@ -858,7 +1004,7 @@ type GuestStatus struct {
 
 func (x *GuestStatus) Reset() {
 	*x = GuestStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +1016,7 @@ func (x *GuestStatus) String() string {
 func (*GuestStatus) ProtoMessage() {}
 
 func (x *GuestStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +1029,7 @@ func (x *GuestStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestStatus.ProtoReflect.Descriptor instead.
 func (*GuestStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GuestStatus) GetAgentConnected() bool {
@@ -960,7 +1106,7 @@ type GuestCredentials struct {
 
 func (x *GuestCredentials) Reset() {
 	*x = GuestCredentials{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1118,7 @@ func (x *GuestCredentials) String() string {
 func (*GuestCredentials) ProtoMessage() {}
 
 func (x *GuestCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1131,7 @@ func (x *GuestCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestCredentials.ProtoReflect.Descriptor instead.
 func (*GuestCredentials) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GuestCredentials) GetSynchronized() bool {
@@ -1017,7 +1163,7 @@ type GuestAgentCondition struct {
 
 func (x *GuestAgentCondition) Reset() {
 	*x = GuestAgentCondition{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1175,7 @@ func (x *GuestAgentCondition) String() string {
 func (*GuestAgentCondition) ProtoMessage() {}
 
 func (x *GuestAgentCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1188,7 @@ func (x *GuestAgentCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestAgentCondition.ProtoReflect.Descriptor instead.
 func (*GuestAgentCondition) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GuestAgentCondition) GetConnected() bool {
@@ -1083,7 +1229,7 @@ type GuestOS struct {
 
 func (x *GuestOS) Reset() {
 	*x = GuestOS{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1241,7 @@ func (x *GuestOS) String() string {
 func (*GuestOS) ProtoMessage() {}
 
 func (x *GuestOS) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1254,7 @@ func (x *GuestOS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestOS.ProtoReflect.Descriptor instead.
 func (*GuestOS) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GuestOS) GetId() string {
@@ -1180,7 +1326,7 @@ type GuestInterface struct {
 
 func (x *GuestInterface) Reset() {
 	*x = GuestInterface{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1338,7 @@ func (x *GuestInterface) String() string {
 func (*GuestInterface) ProtoMessage() {}
 
 func (x *GuestInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1351,7 @@ func (x *GuestInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestInterface.ProtoReflect.Descriptor instead.
 func (*GuestInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GuestInterface) GetName() string {
@@ -1247,7 +1393,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1405,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1418,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -1336,7 +1482,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1494,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1507,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Progress) GetStep() string {
@@ -1394,7 +1540,7 @@ type CreateVMRequest struct {
 
 func (x *CreateVMRequest) Reset() {
 	*x = CreateVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1552,7 @@ func (x *CreateVMRequest) String() string {
 func (*CreateVMRequest) ProtoMessage() {}
 
 func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1565,7 @@ func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMRequest.ProtoReflect.Descriptor instead.
 func (*CreateVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateVMRequest) GetSpec() *v1.VirtualMachineSpec {
@@ -1438,7 +1584,7 @@ type CreateVMResponse struct {
 
 func (x *CreateVMResponse) Reset() {
 	*x = CreateVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1596,7 @@ func (x *CreateVMResponse) String() string {
 func (*CreateVMResponse) ProtoMessage() {}
 
 func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1609,7 @@ func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMResponse.ProtoReflect.Descriptor instead.
 func (*CreateVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateVMResponse) GetVm() *VirtualMachine {
@@ -1485,7 +1631,7 @@ type StartVMRequest struct {
 
 func (x *StartVMRequest) Reset() {
 	*x = StartVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1643,7 @@ func (x *StartVMRequest) String() string {
 func (*StartVMRequest) ProtoMessage() {}
 
 func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1656,7 @@ func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMRequest.ProtoReflect.Descriptor instead.
 func (*StartVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StartVMRequest) GetName() string {
@@ -1545,7 +1691,7 @@ type StartVMResponse struct {
 
 func (x *StartVMResponse) Reset() {
 	*x = StartVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1703,7 @@ func (x *StartVMResponse) String() string {
 func (*StartVMResponse) ProtoMessage() {}
 
 func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1716,7 @@ func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMResponse.ProtoReflect.Descriptor instead.
 func (*StartVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartVMResponse) GetProgress() *Progress {
@@ -1596,7 +1742,7 @@ type GetVMRequest struct {
 
 func (x *GetVMRequest) Reset() {
 	*x = GetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1754,7 @@ func (x *GetVMRequest) String() string {
 func (*GetVMRequest) ProtoMessage() {}
 
 func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1767,7 @@ func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMRequest.ProtoReflect.Descriptor instead.
 func (*GetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetVMRequest) GetName() string {
@@ -1640,7 +1786,7 @@ type GetVMResponse struct {
 
 func (x *GetVMResponse) Reset() {
 	*x = GetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1798,7 @@ func (x *GetVMResponse) String() string {
 func (*GetVMResponse) ProtoMessage() {}
 
 func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1811,7 @@ func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMResponse.ProtoReflect.Descriptor instead.
 func (*GetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetVMResponse) GetVm() *VirtualMachine {
@@ -1685,7 +1831,7 @@ type ListVMsRequest struct {
 
 func (x *ListVMsRequest) Reset() {
 	*x = ListVMsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1843,7 @@ func (x *ListVMsRequest) String() string {
 func (*ListVMsRequest) ProtoMessage() {}
 
 func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1856,7 @@ func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsRequest.ProtoReflect.Descriptor instead.
 func (*ListVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListVMsRequest) GetLabelSelector() string {
@@ -1729,7 +1875,7 @@ type ListVMsResponse struct {
 
 func (x *ListVMsResponse) Reset() {
 	*x = ListVMsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1887,7 @@ func (x *ListVMsResponse) String() string {
 func (*ListVMsResponse) ProtoMessage() {}
 
 func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1900,7 @@ func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsResponse.ProtoReflect.Descriptor instead.
 func (*ListVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListVMsResponse) GetVms() []*VirtualMachine {
@@ -1776,7 +1922,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1934,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1947,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchEventsRequest) GetName() string {
@@ -1836,7 +1982,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1994,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2007,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchEventsResponse) GetEvent() *Event {
@@ -1886,7 +2032,7 @@ type WatchVMsRequest struct {
 
 func (x *WatchVMsRequest) Reset() {
 	*x = WatchVMsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2044,7 @@ func (x *WatchVMsRequest) String() string {
 func (*WatchVMsRequest) ProtoMessage() {}
 
 func (x *WatchVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2057,7 @@ func (x *WatchVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVMsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 type WatchVMsResponse struct {
@@ -1928,7 +2074,7 @@ type WatchVMsResponse struct {
 
 func (x *WatchVMsResponse) Reset() {
 	*x = WatchVMsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2086,7 @@ func (x *WatchVMsResponse) String() string {
 func (*WatchVMsResponse) ProtoMessage() {}
 
 func (x *WatchVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2099,7 @@ func (x *WatchVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVMsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchVMsResponse) GetUpdate() isWatchVMsResponse_Update {
@@ -2023,7 +2169,7 @@ type ConfirmPodEndedRequest struct {
 
 func (x *ConfirmPodEndedRequest) Reset() {
 	*x = ConfirmPodEndedRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2181,7 @@ func (x *ConfirmPodEndedRequest) String() string {
 func (*ConfirmPodEndedRequest) ProtoMessage() {}
 
 func (x *ConfirmPodEndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2194,7 @@ func (x *ConfirmPodEndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPodEndedRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmPodEndedRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConfirmPodEndedRequest) GetPodUid() string {
@@ -2069,7 +2215,7 @@ type ConfirmPodEndedResponse struct {
 
 func (x *ConfirmPodEndedResponse) Reset() {
 	*x = ConfirmPodEndedResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2227,7 @@ func (x *ConfirmPodEndedResponse) String() string {
 func (*ConfirmPodEndedResponse) ProtoMessage() {}
 
 func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2240,7 @@ func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPodEndedResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPodEndedResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ConfirmPodEndedResponse) GetMachine() string {
@@ -2113,7 +2259,7 @@ type PauseVMRequest struct {
 
 func (x *PauseVMRequest) Reset() {
 	*x = PauseVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2271,7 @@ func (x *PauseVMRequest) String() string {
 func (*PauseVMRequest) ProtoMessage() {}
 
 func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2284,7 @@ func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMRequest.ProtoReflect.Descriptor instead.
 func (*PauseVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PauseVMRequest) GetName() string {
@@ -2157,7 +2303,7 @@ type PauseVMResponse struct {
 
 func (x *PauseVMResponse) Reset() {
 	*x = PauseVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2315,7 @@ func (x *PauseVMResponse) String() string {
 func (*PauseVMResponse) ProtoMessage() {}
 
 func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2328,7 @@ func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMResponse.ProtoReflect.Descriptor instead.
 func (*PauseVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PauseVMResponse) GetVm() *VirtualMachine {
@@ -2203,7 +2349,7 @@ type ResumeVMRequest struct {
 
 func (x *ResumeVMRequest) Reset() {
 	*x = ResumeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2361,7 @@ func (x *ResumeVMRequest) String() string {
 func (*ResumeVMRequest) ProtoMessage() {}
 
 func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2374,7 @@ func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResumeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResumeVMRequest) GetName() string {
@@ -2254,7 +2400,7 @@ type ResumeVMResponse struct {
 
 func (x *ResumeVMResponse) Reset() {
 	*x = ResumeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2412,7 @@ func (x *ResumeVMResponse) String() string {
 func (*ResumeVMResponse) ProtoMessage() {}
 
 func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2425,7 @@ func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResumeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ResumeVMResponse) GetVm() *VirtualMachine {
@@ -2298,7 +2444,7 @@ type ResetVMRequest struct {
 
 func (x *ResetVMRequest) Reset() {
 	*x = ResetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2456,7 @@ func (x *ResetVMRequest) String() string {
 func (*ResetVMRequest) ProtoMessage() {}
 
 func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2469,7 @@ func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMRequest.ProtoReflect.Descriptor instead.
 func (*ResetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResetVMRequest) GetName() string {
@@ -2342,7 +2488,7 @@ type ResetVMResponse struct {
 
 func (x *ResetVMResponse) Reset() {
 	*x = ResetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2500,7 @@ func (x *ResetVMResponse) String() string {
 func (*ResetVMResponse) ProtoMessage() {}
 
 func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2513,7 @@ func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMResponse.ProtoReflect.Descriptor instead.
 func (*ResetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResetVMResponse) GetVm() *VirtualMachine {
@@ -2388,7 +2534,7 @@ type StopVMRequest struct {
 
 func (x *StopVMRequest) Reset() {
 	*x = StopVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2546,7 @@ func (x *StopVMRequest) String() string {
 func (*StopVMRequest) ProtoMessage() {}
 
 func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2559,7 @@ func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMRequest.ProtoReflect.Descriptor instead.
 func (*StopVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopVMRequest) GetName() string {
@@ -2441,7 +2587,7 @@ type StopVMResponse struct {
 
 func (x *StopVMResponse) Reset() {
 	*x = StopVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2599,7 @@ func (x *StopVMResponse) String() string {
 func (*StopVMResponse) ProtoMessage() {}
 
 func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2612,7 @@ func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMResponse.ProtoReflect.Descriptor instead.
 func (*StopVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StopVMResponse) GetVm() *VirtualMachine {
@@ -2497,7 +2643,7 @@ type ResizeVMRequest struct {
 
 func (x *ResizeVMRequest) Reset() {
 	*x = ResizeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2655,7 @@ func (x *ResizeVMRequest) String() string {
 func (*ResizeVMRequest) ProtoMessage() {}
 
 func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2668,7 @@ func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResizeVMRequest) GetName() string {
@@ -2558,7 +2704,7 @@ type ResizeVMResponse struct {
 
 func (x *ResizeVMResponse) Reset() {
 	*x = ResizeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2716,7 @@ func (x *ResizeVMResponse) String() string {
 func (*ResizeVMResponse) ProtoMessage() {}
 
 func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2729,7 @@ func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ResizeVMResponse) GetVm() *VirtualMachine {
@@ -2614,7 +2760,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2772,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2785,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AttachRequest) GetName() string {
@@ -2701,7 +2847,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2859,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2872,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AttachResponse) GetVm() *VirtualMachine {
@@ -2754,7 +2900,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2912,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2925,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DetachRequest) GetName() string {
@@ -2805,7 +2951,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +2963,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +2976,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DetachResponse) GetVm() *VirtualMachine {
@@ -2849,7 +2995,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +3007,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3020,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -2893,7 +3039,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3051,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3064,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -2937,7 +3083,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3095,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3108,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -2980,7 +3126,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3138,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3151,7 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 type SaveVMRequest struct {
@@ -3025,7 +3171,7 @@ type SaveVMRequest struct {
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3183,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3196,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -3093,7 +3239,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3251,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3264,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -3160,7 +3306,7 @@ type SaveResult struct {
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3318,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3331,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -3239,7 +3385,7 @@ type SuspendVMRequest struct {
 
 func (x *SuspendVMRequest) Reset() {
 	*x = SuspendVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3397,7 @@ func (x *SuspendVMRequest) String() string {
 func (*SuspendVMRequest) ProtoMessage() {}
 
 func (x *SuspendVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3410,7 @@ func (x *SuspendVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendVMRequest.ProtoReflect.Descriptor instead.
 func (*SuspendVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SuspendVMRequest) GetName() string {
@@ -3283,7 +3429,7 @@ type SuspendVMResponse struct {
 
 func (x *SuspendVMResponse) Reset() {
 	*x = SuspendVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3441,7 @@ func (x *SuspendVMResponse) String() string {
 func (*SuspendVMResponse) ProtoMessage() {}
 
 func (x *SuspendVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3454,7 @@ func (x *SuspendVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendVMResponse.ProtoReflect.Descriptor instead.
 func (*SuspendVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SuspendVMResponse) GetVm() *VirtualMachine {
@@ -3334,7 +3480,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3492,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3505,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -3415,7 +3561,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3573,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3586,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -3471,7 +3617,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3629,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3642,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -3536,7 +3682,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3694,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3707,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -3584,7 +3730,7 @@ type DialGuestRequest struct {
 
 func (x *DialGuestRequest) Reset() {
 	*x = DialGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3742,7 @@ func (x *DialGuestRequest) String() string {
 func (*DialGuestRequest) ProtoMessage() {}
 
 func (x *DialGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3755,7 @@ func (x *DialGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialGuestRequest.ProtoReflect.Descriptor instead.
 func (*DialGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DialGuestRequest) GetName() string {
@@ -3649,7 +3795,7 @@ type DialGuestResponse struct {
 
 func (x *DialGuestResponse) Reset() {
 	*x = DialGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +3807,7 @@ func (x *DialGuestResponse) String() string {
 func (*DialGuestResponse) ProtoMessage() {}
 
 func (x *DialGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +3820,7 @@ func (x *DialGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialGuestResponse.ProtoReflect.Descriptor instead.
 func (*DialGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DialGuestResponse) GetData() []byte {
@@ -3696,7 +3842,7 @@ type AttachDisplayRequest struct {
 
 func (x *AttachDisplayRequest) Reset() {
 	*x = AttachDisplayRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3854,7 @@ func (x *AttachDisplayRequest) String() string {
 func (*AttachDisplayRequest) ProtoMessage() {}
 
 func (x *AttachDisplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3867,7 @@ func (x *AttachDisplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDisplayRequest.ProtoReflect.Descriptor instead.
 func (*AttachDisplayRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AttachDisplayRequest) GetName() string {
@@ -3754,7 +3900,7 @@ type AttachDisplayResponse struct {
 
 func (x *AttachDisplayResponse) Reset() {
 	*x = AttachDisplayResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3912,7 @@ func (x *AttachDisplayResponse) String() string {
 func (*AttachDisplayResponse) ProtoMessage() {}
 
 func (x *AttachDisplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3925,7 @@ func (x *AttachDisplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDisplayResponse.ProtoReflect.Descriptor instead.
 func (*AttachDisplayResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AttachDisplayResponse) GetData() []byte {
@@ -3800,7 +3946,7 @@ type TakeScreenshotRequest struct {
 
 func (x *TakeScreenshotRequest) Reset() {
 	*x = TakeScreenshotRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3958,7 @@ func (x *TakeScreenshotRequest) String() string {
 func (*TakeScreenshotRequest) ProtoMessage() {}
 
 func (x *TakeScreenshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3971,7 @@ func (x *TakeScreenshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeScreenshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeScreenshotRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TakeScreenshotRequest) GetName() string {
@@ -3851,7 +3997,7 @@ type TakeScreenshotResponse struct {
 
 func (x *TakeScreenshotResponse) Reset() {
 	*x = TakeScreenshotResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +4009,7 @@ func (x *TakeScreenshotResponse) String() string {
 func (*TakeScreenshotResponse) ProtoMessage() {}
 
 func (x *TakeScreenshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +4022,7 @@ func (x *TakeScreenshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeScreenshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeScreenshotResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{59}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TakeScreenshotResponse) GetData() []byte {
@@ -3895,7 +4041,7 @@ type RebootVMRequest struct {
 
 func (x *RebootVMRequest) Reset() {
 	*x = RebootVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4053,7 @@ func (x *RebootVMRequest) String() string {
 func (*RebootVMRequest) ProtoMessage() {}
 
 func (x *RebootVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4066,7 @@ func (x *RebootVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootVMRequest.ProtoReflect.Descriptor instead.
 func (*RebootVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{60}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RebootVMRequest) GetName() string {
@@ -3939,7 +4085,7 @@ type RebootVMResponse struct {
 
 func (x *RebootVMResponse) Reset() {
 	*x = RebootVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4097,7 @@ func (x *RebootVMResponse) String() string {
 func (*RebootVMResponse) ProtoMessage() {}
 
 func (x *RebootVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4110,7 @@ func (x *RebootVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootVMResponse.ProtoReflect.Descriptor instead.
 func (*RebootVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{61}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RebootVMResponse) GetVm() *VirtualMachine {
@@ -3983,7 +4129,7 @@ type GetGuestRequest struct {
 
 func (x *GetGuestRequest) Reset() {
 	*x = GetGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4141,7 @@ func (x *GetGuestRequest) String() string {
 func (*GetGuestRequest) ProtoMessage() {}
 
 func (x *GetGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4154,7 @@ func (x *GetGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGuestRequest.ProtoReflect.Descriptor instead.
 func (*GetGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{62}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetGuestRequest) GetName() string {
@@ -4038,7 +4184,7 @@ type GetGuestResponse struct {
 
 func (x *GetGuestResponse) Reset() {
 	*x = GetGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4196,7 @@ func (x *GetGuestResponse) String() string {
 func (*GetGuestResponse) ProtoMessage() {}
 
 func (x *GetGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4209,7 @@ func (x *GetGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGuestResponse.ProtoReflect.Descriptor instead.
 func (*GetGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{63}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetGuestResponse) GetAgentVersion() string {
@@ -4146,7 +4292,7 @@ type GuestCommand struct {
 
 func (x *GuestCommand) Reset() {
 	*x = GuestCommand{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4304,7 @@ func (x *GuestCommand) String() string {
 func (*GuestCommand) ProtoMessage() {}
 
 func (x *GuestCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4317,7 @@ func (x *GuestCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestCommand.ProtoReflect.Descriptor instead.
 func (*GuestCommand) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{64}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GuestCommand) GetName() string {
@@ -4199,7 +4345,7 @@ type GuestUser struct {
 
 func (x *GuestUser) Reset() {
 	*x = GuestUser{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4357,7 @@ func (x *GuestUser) String() string {
 func (*GuestUser) ProtoMessage() {}
 
 func (x *GuestUser) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4370,7 @@ func (x *GuestUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestUser.ProtoReflect.Descriptor instead.
 func (*GuestUser) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{65}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GuestUser) GetName() string {
@@ -4262,7 +4408,7 @@ type GuestFileSystem struct {
 
 func (x *GuestFileSystem) Reset() {
 	*x = GuestFileSystem{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4420,7 @@ func (x *GuestFileSystem) String() string {
 func (*GuestFileSystem) ProtoMessage() {}
 
 func (x *GuestFileSystem) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4433,7 @@ func (x *GuestFileSystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestFileSystem.ProtoReflect.Descriptor instead.
 func (*GuestFileSystem) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{66}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GuestFileSystem) GetDisk() string {
@@ -4342,7 +4488,7 @@ type GuestFileSystemDisk struct {
 
 func (x *GuestFileSystemDisk) Reset() {
 	*x = GuestFileSystemDisk{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4354,7 +4500,7 @@ func (x *GuestFileSystemDisk) String() string {
 func (*GuestFileSystemDisk) ProtoMessage() {}
 
 func (x *GuestFileSystemDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4367,7 +4513,7 @@ func (x *GuestFileSystemDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestFileSystemDisk.ProtoReflect.Descriptor instead.
 func (*GuestFileSystemDisk) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{67}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GuestFileSystemDisk) GetSerial() string {
@@ -4395,7 +4541,7 @@ type FreezeGuestRequest struct {
 
 func (x *FreezeGuestRequest) Reset() {
 	*x = FreezeGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4553,7 @@ func (x *FreezeGuestRequest) String() string {
 func (*FreezeGuestRequest) ProtoMessage() {}
 
 func (x *FreezeGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4566,7 @@ func (x *FreezeGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeGuestRequest.ProtoReflect.Descriptor instead.
 func (*FreezeGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{68}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *FreezeGuestRequest) GetName() string {
@@ -4445,7 +4591,7 @@ type FreezeGuestResponse struct {
 
 func (x *FreezeGuestResponse) Reset() {
 	*x = FreezeGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4603,7 @@ func (x *FreezeGuestResponse) String() string {
 func (*FreezeGuestResponse) ProtoMessage() {}
 
 func (x *FreezeGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4616,7 @@ func (x *FreezeGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeGuestResponse.ProtoReflect.Descriptor instead.
 func (*FreezeGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{69}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{71}
 }
 
 type ThawGuestRequest struct {
@@ -4482,7 +4628,7 @@ type ThawGuestRequest struct {
 
 func (x *ThawGuestRequest) Reset() {
 	*x = ThawGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4640,7 @@ func (x *ThawGuestRequest) String() string {
 func (*ThawGuestRequest) ProtoMessage() {}
 
 func (x *ThawGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4653,7 @@ func (x *ThawGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawGuestRequest.ProtoReflect.Descriptor instead.
 func (*ThawGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{70}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ThawGuestRequest) GetName() string {
@@ -4525,7 +4671,7 @@ type ThawGuestResponse struct {
 
 func (x *ThawGuestResponse) Reset() {
 	*x = ThawGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4683,7 @@ func (x *ThawGuestResponse) String() string {
 func (*ThawGuestResponse) ProtoMessage() {}
 
 func (x *ThawGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4696,7 @@ func (x *ThawGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawGuestResponse.ProtoReflect.Descriptor instead.
 func (*ThawGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{71}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{73}
 }
 
 type ReadLogsRequest struct {
@@ -4567,7 +4713,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4579,7 +4725,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4592,7 +4738,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{72}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -4632,7 +4778,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4790,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4803,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{73}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -4675,7 +4821,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4687,7 +4833,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4700,7 +4846,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{74}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{76}
 }
 
 type GetNodeResponse struct {
@@ -4715,7 +4861,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4873,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4886,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{75}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -4783,7 +4929,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4795,7 +4941,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4808,7 +4954,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{76}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -4841,7 +4987,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +4999,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5012,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{77}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{79}
 }
 
 type GetVmmNameResponse struct {
@@ -4878,7 +5024,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +5036,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5049,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{78}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -4923,7 +5069,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4935,7 +5081,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4948,7 +5094,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{79}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -4967,7 +5113,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4979,7 +5125,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4992,7 +5138,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{80}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -5010,7 +5156,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
-	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xaf\a\n" +
+	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xdd\a\n" +
 	"\x14VirtualMachineStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -5039,7 +5185,17 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"end_reason\x18\x12 \x01(\x0e2\x18.vmlet.node.v1.EndReasonR\tendReason\x12!\n" +
 	"\fmachine_type\x18\x13 \x01(\tR\vmachineType\x12'\n" +
-	"\x0fnetwork_limited\x18\x14 \x01(\tR\x0enetworkLimited\"p\n" +
+	"\x0fnetwork_limited\x18\x14 \x01(\tR\x0enetworkLimited\x12,\n" +
+	"\x06faults\x18\x15 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\"\x92\x01\n" +
+	"\x05Fault\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05field\x18\x02 \x01(\tR\x05field\x12\x16\n" +
+	"\x06object\x18\x03 \x01(\tR\x06object\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x17\n" +
+	"\ause_vmm\x18\x05 \x01(\tR\x06useVmm\x12\x16\n" +
+	"\x06advice\x18\x06 \x01(\tR\x06advice\"6\n" +
+	"\x06Faults\x12,\n" +
+	"\x06faults\x18\x01 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\"p\n" +
 	"\fPodReference\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -5404,7 +5560,7 @@ func file_vmlet_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(State)(0),                      // 0: vmlet.node.v1.State
 	(PauseReason)(0),                // 1: vmlet.node.v1.PauseReason
@@ -5412,218 +5568,222 @@ var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(Sharing)(0),                    // 3: vmlet.node.v1.Sharing
 	(*VirtualMachine)(nil),          // 4: vmlet.node.v1.VirtualMachine
 	(*VirtualMachineStatus)(nil),    // 5: vmlet.node.v1.VirtualMachineStatus
-	(*PodReference)(nil),            // 6: vmlet.node.v1.PodReference
-	(*Vmm)(nil),                     // 7: vmlet.node.v1.Vmm
-	(*ImageReference)(nil),          // 8: vmlet.node.v1.ImageReference
-	(*ProcessStatus)(nil),           // 9: vmlet.node.v1.ProcessStatus
-	(*GuestStatus)(nil),             // 10: vmlet.node.v1.GuestStatus
-	(*GuestCredentials)(nil),        // 11: vmlet.node.v1.GuestCredentials
-	(*GuestAgentCondition)(nil),     // 12: vmlet.node.v1.GuestAgentCondition
-	(*GuestOS)(nil),                 // 13: vmlet.node.v1.GuestOS
-	(*GuestInterface)(nil),          // 14: vmlet.node.v1.GuestInterface
-	(*Event)(nil),                   // 15: vmlet.node.v1.Event
-	(*Progress)(nil),                // 16: vmlet.node.v1.Progress
-	(*CreateVMRequest)(nil),         // 17: vmlet.node.v1.CreateVMRequest
-	(*CreateVMResponse)(nil),        // 18: vmlet.node.v1.CreateVMResponse
-	(*StartVMRequest)(nil),          // 19: vmlet.node.v1.StartVMRequest
-	(*StartVMResponse)(nil),         // 20: vmlet.node.v1.StartVMResponse
-	(*GetVMRequest)(nil),            // 21: vmlet.node.v1.GetVMRequest
-	(*GetVMResponse)(nil),           // 22: vmlet.node.v1.GetVMResponse
-	(*ListVMsRequest)(nil),          // 23: vmlet.node.v1.ListVMsRequest
-	(*ListVMsResponse)(nil),         // 24: vmlet.node.v1.ListVMsResponse
-	(*WatchEventsRequest)(nil),      // 25: vmlet.node.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 26: vmlet.node.v1.WatchEventsResponse
-	(*WatchVMsRequest)(nil),         // 27: vmlet.node.v1.WatchVMsRequest
-	(*WatchVMsResponse)(nil),        // 28: vmlet.node.v1.WatchVMsResponse
-	(*ConfirmPodEndedRequest)(nil),  // 29: vmlet.node.v1.ConfirmPodEndedRequest
-	(*ConfirmPodEndedResponse)(nil), // 30: vmlet.node.v1.ConfirmPodEndedResponse
-	(*PauseVMRequest)(nil),          // 31: vmlet.node.v1.PauseVMRequest
-	(*PauseVMResponse)(nil),         // 32: vmlet.node.v1.PauseVMResponse
-	(*ResumeVMRequest)(nil),         // 33: vmlet.node.v1.ResumeVMRequest
-	(*ResumeVMResponse)(nil),        // 34: vmlet.node.v1.ResumeVMResponse
-	(*ResetVMRequest)(nil),          // 35: vmlet.node.v1.ResetVMRequest
-	(*ResetVMResponse)(nil),         // 36: vmlet.node.v1.ResetVMResponse
-	(*StopVMRequest)(nil),           // 37: vmlet.node.v1.StopVMRequest
-	(*StopVMResponse)(nil),          // 38: vmlet.node.v1.StopVMResponse
-	(*ResizeVMRequest)(nil),         // 39: vmlet.node.v1.ResizeVMRequest
-	(*ResizeVMResponse)(nil),        // 40: vmlet.node.v1.ResizeVMResponse
-	(*AttachRequest)(nil),           // 41: vmlet.node.v1.AttachRequest
-	(*AttachResponse)(nil),          // 42: vmlet.node.v1.AttachResponse
-	(*DetachRequest)(nil),           // 43: vmlet.node.v1.DetachRequest
-	(*DetachResponse)(nil),          // 44: vmlet.node.v1.DetachResponse
-	(*KillVMRequest)(nil),           // 45: vmlet.node.v1.KillVMRequest
-	(*KillVMResponse)(nil),          // 46: vmlet.node.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),         // 47: vmlet.node.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),        // 48: vmlet.node.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),           // 49: vmlet.node.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),          // 50: vmlet.node.v1.SaveVMResponse
-	(*SaveResult)(nil),              // 51: vmlet.node.v1.SaveResult
-	(*SuspendVMRequest)(nil),        // 52: vmlet.node.v1.SuspendVMRequest
-	(*SuspendVMResponse)(nil),       // 53: vmlet.node.v1.SuspendVMResponse
-	(*RestoreVMRequest)(nil),        // 54: vmlet.node.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),       // 55: vmlet.node.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),    // 56: vmlet.node.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil),   // 57: vmlet.node.v1.AttachConsoleResponse
-	(*DialGuestRequest)(nil),        // 58: vmlet.node.v1.DialGuestRequest
-	(*DialGuestResponse)(nil),       // 59: vmlet.node.v1.DialGuestResponse
-	(*AttachDisplayRequest)(nil),    // 60: vmlet.node.v1.AttachDisplayRequest
-	(*AttachDisplayResponse)(nil),   // 61: vmlet.node.v1.AttachDisplayResponse
-	(*TakeScreenshotRequest)(nil),   // 62: vmlet.node.v1.TakeScreenshotRequest
-	(*TakeScreenshotResponse)(nil),  // 63: vmlet.node.v1.TakeScreenshotResponse
-	(*RebootVMRequest)(nil),         // 64: vmlet.node.v1.RebootVMRequest
-	(*RebootVMResponse)(nil),        // 65: vmlet.node.v1.RebootVMResponse
-	(*GetGuestRequest)(nil),         // 66: vmlet.node.v1.GetGuestRequest
-	(*GetGuestResponse)(nil),        // 67: vmlet.node.v1.GetGuestResponse
-	(*GuestCommand)(nil),            // 68: vmlet.node.v1.GuestCommand
-	(*GuestUser)(nil),               // 69: vmlet.node.v1.GuestUser
-	(*GuestFileSystem)(nil),         // 70: vmlet.node.v1.GuestFileSystem
-	(*GuestFileSystemDisk)(nil),     // 71: vmlet.node.v1.GuestFileSystemDisk
-	(*FreezeGuestRequest)(nil),      // 72: vmlet.node.v1.FreezeGuestRequest
-	(*FreezeGuestResponse)(nil),     // 73: vmlet.node.v1.FreezeGuestResponse
-	(*ThawGuestRequest)(nil),        // 74: vmlet.node.v1.ThawGuestRequest
-	(*ThawGuestResponse)(nil),       // 75: vmlet.node.v1.ThawGuestResponse
-	(*ReadLogsRequest)(nil),         // 76: vmlet.node.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),        // 77: vmlet.node.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),          // 78: vmlet.node.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),         // 79: vmlet.node.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),        // 80: vmlet.node.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),       // 81: vmlet.node.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),      // 82: vmlet.node.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),    // 83: vmlet.node.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil),   // 84: vmlet.node.v1.GetVmmVersionResponse
-	(*v1.VirtualMachineSpec)(nil),   // 85: vmlet.spec.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil),   // 86: google.protobuf.Timestamp
-	(*v1.Disk)(nil),                 // 87: vmlet.spec.v1.Disk
-	(*v1.NetworkInterface)(nil),     // 88: vmlet.spec.v1.NetworkInterface
-	(v11.State)(0),                  // 89: vmlet.capabilities.v1.State
+	(*Fault)(nil),                   // 6: vmlet.node.v1.Fault
+	(*Faults)(nil),                  // 7: vmlet.node.v1.Faults
+	(*PodReference)(nil),            // 8: vmlet.node.v1.PodReference
+	(*Vmm)(nil),                     // 9: vmlet.node.v1.Vmm
+	(*ImageReference)(nil),          // 10: vmlet.node.v1.ImageReference
+	(*ProcessStatus)(nil),           // 11: vmlet.node.v1.ProcessStatus
+	(*GuestStatus)(nil),             // 12: vmlet.node.v1.GuestStatus
+	(*GuestCredentials)(nil),        // 13: vmlet.node.v1.GuestCredentials
+	(*GuestAgentCondition)(nil),     // 14: vmlet.node.v1.GuestAgentCondition
+	(*GuestOS)(nil),                 // 15: vmlet.node.v1.GuestOS
+	(*GuestInterface)(nil),          // 16: vmlet.node.v1.GuestInterface
+	(*Event)(nil),                   // 17: vmlet.node.v1.Event
+	(*Progress)(nil),                // 18: vmlet.node.v1.Progress
+	(*CreateVMRequest)(nil),         // 19: vmlet.node.v1.CreateVMRequest
+	(*CreateVMResponse)(nil),        // 20: vmlet.node.v1.CreateVMResponse
+	(*StartVMRequest)(nil),          // 21: vmlet.node.v1.StartVMRequest
+	(*StartVMResponse)(nil),         // 22: vmlet.node.v1.StartVMResponse
+	(*GetVMRequest)(nil),            // 23: vmlet.node.v1.GetVMRequest
+	(*GetVMResponse)(nil),           // 24: vmlet.node.v1.GetVMResponse
+	(*ListVMsRequest)(nil),          // 25: vmlet.node.v1.ListVMsRequest
+	(*ListVMsResponse)(nil),         // 26: vmlet.node.v1.ListVMsResponse
+	(*WatchEventsRequest)(nil),      // 27: vmlet.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 28: vmlet.node.v1.WatchEventsResponse
+	(*WatchVMsRequest)(nil),         // 29: vmlet.node.v1.WatchVMsRequest
+	(*WatchVMsResponse)(nil),        // 30: vmlet.node.v1.WatchVMsResponse
+	(*ConfirmPodEndedRequest)(nil),  // 31: vmlet.node.v1.ConfirmPodEndedRequest
+	(*ConfirmPodEndedResponse)(nil), // 32: vmlet.node.v1.ConfirmPodEndedResponse
+	(*PauseVMRequest)(nil),          // 33: vmlet.node.v1.PauseVMRequest
+	(*PauseVMResponse)(nil),         // 34: vmlet.node.v1.PauseVMResponse
+	(*ResumeVMRequest)(nil),         // 35: vmlet.node.v1.ResumeVMRequest
+	(*ResumeVMResponse)(nil),        // 36: vmlet.node.v1.ResumeVMResponse
+	(*ResetVMRequest)(nil),          // 37: vmlet.node.v1.ResetVMRequest
+	(*ResetVMResponse)(nil),         // 38: vmlet.node.v1.ResetVMResponse
+	(*StopVMRequest)(nil),           // 39: vmlet.node.v1.StopVMRequest
+	(*StopVMResponse)(nil),          // 40: vmlet.node.v1.StopVMResponse
+	(*ResizeVMRequest)(nil),         // 41: vmlet.node.v1.ResizeVMRequest
+	(*ResizeVMResponse)(nil),        // 42: vmlet.node.v1.ResizeVMResponse
+	(*AttachRequest)(nil),           // 43: vmlet.node.v1.AttachRequest
+	(*AttachResponse)(nil),          // 44: vmlet.node.v1.AttachResponse
+	(*DetachRequest)(nil),           // 45: vmlet.node.v1.DetachRequest
+	(*DetachResponse)(nil),          // 46: vmlet.node.v1.DetachResponse
+	(*KillVMRequest)(nil),           // 47: vmlet.node.v1.KillVMRequest
+	(*KillVMResponse)(nil),          // 48: vmlet.node.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),         // 49: vmlet.node.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),        // 50: vmlet.node.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),           // 51: vmlet.node.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),          // 52: vmlet.node.v1.SaveVMResponse
+	(*SaveResult)(nil),              // 53: vmlet.node.v1.SaveResult
+	(*SuspendVMRequest)(nil),        // 54: vmlet.node.v1.SuspendVMRequest
+	(*SuspendVMResponse)(nil),       // 55: vmlet.node.v1.SuspendVMResponse
+	(*RestoreVMRequest)(nil),        // 56: vmlet.node.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),       // 57: vmlet.node.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),    // 58: vmlet.node.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil),   // 59: vmlet.node.v1.AttachConsoleResponse
+	(*DialGuestRequest)(nil),        // 60: vmlet.node.v1.DialGuestRequest
+	(*DialGuestResponse)(nil),       // 61: vmlet.node.v1.DialGuestResponse
+	(*AttachDisplayRequest)(nil),    // 62: vmlet.node.v1.AttachDisplayRequest
+	(*AttachDisplayResponse)(nil),   // 63: vmlet.node.v1.AttachDisplayResponse
+	(*TakeScreenshotRequest)(nil),   // 64: vmlet.node.v1.TakeScreenshotRequest
+	(*TakeScreenshotResponse)(nil),  // 65: vmlet.node.v1.TakeScreenshotResponse
+	(*RebootVMRequest)(nil),         // 66: vmlet.node.v1.RebootVMRequest
+	(*RebootVMResponse)(nil),        // 67: vmlet.node.v1.RebootVMResponse
+	(*GetGuestRequest)(nil),         // 68: vmlet.node.v1.GetGuestRequest
+	(*GetGuestResponse)(nil),        // 69: vmlet.node.v1.GetGuestResponse
+	(*GuestCommand)(nil),            // 70: vmlet.node.v1.GuestCommand
+	(*GuestUser)(nil),               // 71: vmlet.node.v1.GuestUser
+	(*GuestFileSystem)(nil),         // 72: vmlet.node.v1.GuestFileSystem
+	(*GuestFileSystemDisk)(nil),     // 73: vmlet.node.v1.GuestFileSystemDisk
+	(*FreezeGuestRequest)(nil),      // 74: vmlet.node.v1.FreezeGuestRequest
+	(*FreezeGuestResponse)(nil),     // 75: vmlet.node.v1.FreezeGuestResponse
+	(*ThawGuestRequest)(nil),        // 76: vmlet.node.v1.ThawGuestRequest
+	(*ThawGuestResponse)(nil),       // 77: vmlet.node.v1.ThawGuestResponse
+	(*ReadLogsRequest)(nil),         // 78: vmlet.node.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),        // 79: vmlet.node.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),          // 80: vmlet.node.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),         // 81: vmlet.node.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),        // 82: vmlet.node.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),       // 83: vmlet.node.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),      // 84: vmlet.node.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),    // 85: vmlet.node.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil),   // 86: vmlet.node.v1.GetVmmVersionResponse
+	(*v1.VirtualMachineSpec)(nil),   // 87: vmlet.spec.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil),   // 88: google.protobuf.Timestamp
+	(*v1.Disk)(nil),                 // 89: vmlet.spec.v1.Disk
+	(*v1.NetworkInterface)(nil),     // 90: vmlet.spec.v1.NetworkInterface
+	(v11.State)(0),                  // 91: vmlet.capabilities.v1.State
 }
 var file_vmlet_node_v1_node_proto_depIdxs = []int32{
-	85, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	87, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
 	5,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
 	0,  // 2: vmlet.node.v1.VirtualMachineStatus.state:type_name -> vmlet.node.v1.State
-	86, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	86, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	86, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	85, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	7,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
-	8,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
-	9,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
-	10, // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
-	6,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
+	88, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	88, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	88, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	87, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	9,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
+	10, // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
+	11, // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
+	12, // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
+	8,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
 	1,  // 12: vmlet.node.v1.VirtualMachineStatus.pause_reason:type_name -> vmlet.node.v1.PauseReason
 	2,  // 13: vmlet.node.v1.VirtualMachineStatus.end_reason:type_name -> vmlet.node.v1.EndReason
-	13, // 14: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
-	14, // 15: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	12, // 16: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
-	11, // 17: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
-	86, // 18: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 19: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
-	85, // 20: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	4,  // 21: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	16, // 22: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 23: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 24: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 25: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
-	15, // 26: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
-	4,  // 27: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	6,  // 28: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
-	4,  // 29: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 30: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 31: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 32: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 33: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	87, // 34: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
-	88, // 35: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
-	4,  // 36: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 37: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 38: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	16, // 39: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 40: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	51, // 41: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
-	4,  // 42: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	16, // 43: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 44: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 45: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	3,  // 46: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	4,  // 47: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	68, // 48: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
-	13, // 49: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
-	69, // 50: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
-	70, // 51: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
-	14, // 52: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	12, // 53: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
-	86, // 54: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
-	71, // 55: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
-	80, // 56: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
-	7,  // 57: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	89, // 58: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
-	17, // 59: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	19, // 60: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	21, // 61: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	23, // 62: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	25, // 63: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	27, // 64: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
-	29, // 65: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
-	31, // 66: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	33, // 67: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	35, // 68: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	37, // 69: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	45, // 70: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	39, // 71: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	41, // 72: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	43, // 73: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	47, // 74: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	49, // 75: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	52, // 76: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
-	54, // 77: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	56, // 78: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	58, // 79: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
-	60, // 80: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
-	62, // 81: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
-	64, // 82: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
-	66, // 83: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
-	72, // 84: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
-	74, // 85: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
-	76, // 86: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	78, // 87: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	81, // 88: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	83, // 89: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	18, // 90: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	20, // 91: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	22, // 92: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	24, // 93: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	26, // 94: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	28, // 95: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
-	30, // 96: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
-	32, // 97: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	34, // 98: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	36, // 99: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	38, // 100: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	46, // 101: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	40, // 102: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	42, // 103: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	44, // 104: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	48, // 105: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	50, // 106: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	53, // 107: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
-	55, // 108: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	57, // 109: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	59, // 110: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
-	61, // 111: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
-	63, // 112: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
-	65, // 113: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
-	67, // 114: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
-	73, // 115: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
-	75, // 116: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
-	77, // 117: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	79, // 118: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	82, // 119: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	84, // 120: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	90, // [90:121] is the sub-list for method output_type
-	59, // [59:90] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	6,  // 14: vmlet.node.v1.VirtualMachineStatus.faults:type_name -> vmlet.node.v1.Fault
+	6,  // 15: vmlet.node.v1.Faults.faults:type_name -> vmlet.node.v1.Fault
+	15, // 16: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
+	16, // 17: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	14, // 18: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	13, // 19: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
+	88, // 20: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 21: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
+	87, // 22: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	4,  // 23: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 24: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 25: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 26: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 27: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
+	17, // 28: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
+	4,  // 29: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	8,  // 30: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
+	4,  // 31: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 32: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 33: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 34: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 35: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	89, // 36: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	90, // 37: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	4,  // 38: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 39: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 40: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 41: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 42: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	53, // 43: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
+	4,  // 44: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 45: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 46: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 47: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	3,  // 48: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	4,  // 49: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	70, // 50: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
+	15, // 51: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
+	71, // 52: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
+	72, // 53: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
+	16, // 54: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	14, // 55: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	88, // 56: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
+	73, // 57: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
+	82, // 58: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	9,  // 59: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	91, // 60: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	19, // 61: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	21, // 62: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	23, // 63: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	25, // 64: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	27, // 65: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	29, // 66: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
+	31, // 67: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
+	33, // 68: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	35, // 69: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	37, // 70: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	39, // 71: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	47, // 72: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	41, // 73: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	43, // 74: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	45, // 75: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	49, // 76: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	51, // 77: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	54, // 78: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
+	56, // 79: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	58, // 80: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	60, // 81: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
+	62, // 82: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
+	64, // 83: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
+	66, // 84: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
+	68, // 85: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
+	74, // 86: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
+	76, // 87: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
+	78, // 88: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	80, // 89: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	83, // 90: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	85, // 91: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	20, // 92: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	22, // 93: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	24, // 94: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	26, // 95: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	28, // 96: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	30, // 97: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
+	32, // 98: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
+	34, // 99: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	36, // 100: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	38, // 101: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	40, // 102: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	48, // 103: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	42, // 104: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	44, // 105: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	46, // 106: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	50, // 107: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	52, // 108: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	55, // 109: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
+	57, // 110: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	59, // 111: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	61, // 112: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
+	63, // 113: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
+	65, // 114: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
+	67, // 115: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
+	69, // 116: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
+	75, // 117: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
+	77, // 118: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
+	79, // 119: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	81, // 120: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	84, // 121: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	86, // 122: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	92, // [92:123] is the sub-list for method output_type
+	61, // [61:92] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }
@@ -5631,14 +5791,14 @@ func file_vmlet_node_v1_node_proto_init() {
 	if File_vmlet_node_v1_node_proto != nil {
 		return
 	}
-	file_vmlet_node_v1_node_proto_msgTypes[24].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[26].OneofWrappers = []any{
 		(*WatchVMsResponse_Vm)(nil),
 		(*WatchVMsResponse_Gone)(nil),
 		(*WatchVMsResponse_Complete)(nil),
 	}
-	file_vmlet_node_v1_node_proto_msgTypes[33].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[36].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[37].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[35].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[38].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[39].OneofWrappers = []any{
 		(*AttachRequest_Disk)(nil),
 		(*AttachRequest_Network)(nil),
 	}
@@ -5648,7 +5808,7 @@ func file_vmlet_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   81,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
