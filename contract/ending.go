@@ -12,6 +12,9 @@ import (
 // termination message (pkg/kubelet/container/runtime.go of Kubernetes).
 const MaxEnding = 4096
 
+// maxFaults bounds the faults of a record: an agent may name any number.
+const maxFaults = 32
+
 // Ending says how the VM of a pod ended: the record that its shim writes as the termination message of the
 // container. Where a pod has many containers the kubelet cuts off the end of the record; the members by which
 // programs decide come first.
@@ -78,6 +81,7 @@ func (e Ending) Sentence() string {
 // first, then of the message.
 func (e Ending) Encode() []byte {
 	e.Message = clip(e.Message, MaxEnding/2)
+	e.Faults = e.Faults[:min(len(e.Faults), maxFaults)]
 	for {
 		text := encode(e)
 		switch {
