@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg config.Config) error {
 	err = serve(ctx, cfg, st, n, h, place.SystemShims{}, bootID)
 	// A VM whose RAM is in the mount goes on with it.
 	if errHost := h.Close(); errHost != nil {
-		cfg.Log.Warn("leaving", "error", errHost)
+		cfg.Log.Warn("failed to release the host's resources", "error", errHost)
 	}
 	return err
 }

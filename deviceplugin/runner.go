@@ -99,7 +99,7 @@ func (r *runner) find(ctx context.Context) (devices []Device) {
 		if fault == nil {
 			return
 		}
-		r.log.Error("looking for devices failed", "resource", r.kind.Resource(), "error", fault, "stack", string(debug.Stack()))
+		r.log.Error("failed to look for devices", "resource", r.kind.Resource(), "error", fault, "stack", string(debug.Stack()))
 		devices = slices.Clone(r.last)
 		for i := range devices {
 			devices[i].Obstacle = fmt.Sprintf("looking for it failed: %v", fault)

@@ -193,7 +193,7 @@ func (h *Host) NoteTap(device string) (TapNote, error) { return NoteTap(device) 
 func (h *Host) RestoreTap(n TapNote) error {
 	err := RestoreTap(n)
 	if isNotFound(err) {
-		h.log.Warn("a tap is gone that a VM has had: make it again", "tap", n.Device)
+		h.log.Warn("a tap that a VM uses is gone: its next start fails unless somebody creates it", "tap", n.Device)
 		return nil
 	}
 	return err

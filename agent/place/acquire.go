@@ -20,7 +20,7 @@ func (h OnNode) Acquire(ctx context.Context, c *Choice) (*Acquired, error) {
 	if err := a.run(ctx); err != nil {
 		closeFiles(a.files)
 		if back := a.undo.Run(ctx); back != nil {
-			a.log.Error("failed to take back what a start had of the host", "error", back)
+			a.log.Error("failed to release the host resources of a start", "error", back)
 		}
 		return nil, err
 	}

@@ -189,7 +189,7 @@ func (h OnNode) Reclaim(ctx context.Context) error {
 	case h.Leased(h.name):
 		return fault.Errorf(codes.FailedPrecondition, "what its last run had of the host can't be taken back: %w", err)
 	default:
-		h.Log.Error("taking back what the VM had of the host", "vm", h.name, "error", err)
+		h.Log.Error("failed to release the VM's host resources", "vm", h.name, "error", err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (a *Manager) Adopt(ctx context.Context) error {
 func (a *Manager) adoptOne(ctx context.Context, name string) {
 	gone, err := a.own.Store.Sweep(name)
 	if err != nil {
-		a.log.Error("tidying a VM's folder", "vm", name, "error", err)
+		a.log.Error("failed to tidy a VM's directory", "vm", name, "error", err)
 	}
 	if gone {
 		return
@@ -110,7 +110,7 @@ func (ad *adoption) run(ctx context.Context) {
 	runDir := m.place.RunDir()
 	var err error
 	if ad.lease, err = place.ReadLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.log.Error("reading what the VM has of the host", "error", err)
+		m.log.Error("failed to read which host resources the VM has", "error", err)
 	}
 	// Whether it runs or not: what it has left may have the user id still.
 	ad.manager.claimUser(m.name)
@@ -305,12 +305,12 @@ func (ad *adoption) ended() {
 	defer cancel()
 	if ad.lease == nil {
 		if err := errors.Join(m.sweep(ctx), a.own.Store.RemoveRunDir(m.name)); err != nil {
-			m.log.Error("removing what the VM left", "error", err)
+			m.log.Error("failed to remove what the VM left", "error", err)
 		}
 		return
 	}
 	if err := m.giveBack(ctx, ad.lease); err != nil {
-		m.log.Error("taking back what the VM had of the host", "error", err)
+		m.log.Error("failed to release the VM's host resources", "error", err)
 	}
 }
 
@@ -371,7 +371,7 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*n
 		err = m.persist()
 	}
 	if err != nil {
-		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
+		m.log.Error("failed to write the VM's record", "state", lifecycle.Name(s), "error", err)
 	}
 	m.log.Info("found", "state", lifecycle.Name(s), "message", fault.Clip(message, fault.MaxLogged))
 }

@@ -130,7 +130,7 @@ func replay(vm *nodev1.VirtualMachine, notes []json.RawMessage, log *slog.Logger
 	for _, note := range notes {
 		d, err := readDelta(note)
 		if err != nil {
-			log.Error("adopting", "error", err)
+			log.Error("failed to read what a shim notes of a device", "error", err)
 			continue
 		}
 		d.apply(vm.Spec, vm.Status.EffectiveSpec)

@@ -105,6 +105,6 @@ func (a *Manager) giveBack(m *VM, l *place.Lease) {
 		err = m.giveBack(ctx, l)
 	}
 	if err != nil {
-		m.log.Error("taking back what the VM had of the host", "error", err)
+		m.log.Error("failed to release the VM's host resources", "error", err)
 	}
 }

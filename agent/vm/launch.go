@@ -79,7 +79,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 	}
 	l.failure = err
 	if back := l.undo.Run(ctx); back != nil {
-		l.m.log.Error("taking back a start that failed", "error", back)
+		l.m.log.Error("failed to undo a start that failed", "error", back)
 	}
 	faultpoint.Reach("agent.launch.taken-back")
 	l.m.note(before.GetState(), fmt.Sprintf("%s: %v", verb, err), func(vm *nodev1.VirtualMachine) {

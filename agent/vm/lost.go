@@ -84,7 +84,7 @@ func (a *Manager) claimUser(name string) {
 		err = a.own.Host.ClaimUser(l.UID, name)
 	}
 	if err != nil {
-		a.log.Error("claiming a VM's user id", "vm", name, "error", err)
+		a.log.Error("failed to claim a VM's user ID", "vm", name, "error", err)
 	}
 }
 
@@ -145,7 +145,7 @@ func (a *Manager) endLost(ctx context.Context, m *VM, process place.ShimProcess,
 		return err
 	}
 	if err := m.sweep(context.WithoutCancel(ctx)); err != nil {
-		m.log.Error("taking back what the VM had of the host", "error", err)
+		m.log.Error("failed to release the VM's host resources", "error", err)
 	}
 	m.mu.Lock()
 	m.lost = nil

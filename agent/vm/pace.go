@@ -81,7 +81,7 @@ func (w *watcher) resync() {
 		before := w.m.Snapshot()
 		status, err := monitor.Status(ctx)
 		if err != nil {
-			w.m.log.Debug("asking the VMM for its state", "error", err)
+			w.m.log.Debug("failed to ask the VMM for its state", "error", err)
 			return
 		}
 		from, to := lifecycle.Running, lifecycle.Paused

@@ -380,7 +380,7 @@ func (m *VM) replug(d delta, complete *specv1.VirtualMachineSpec) error {
 		err = m.persist()
 	}
 	if err != nil && live {
-		m.log.Error("keeping the record", "error", err)
+		m.log.Error("failed to write the VM's record", "error", err)
 		return nil
 	}
 	return err

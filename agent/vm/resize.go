@@ -311,7 +311,7 @@ func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 	defer cancel()
 	size, err := r.Size(ctx)
 	if err != nil {
-		m.log.Warn("asking the VMM for the VM's size", "error", err)
+		m.log.Warn("failed to ask the VMM for the VM's size", "error", err)
 		return
 	}
 	now := m.Snapshot().GetStatus().GetEffectiveSpec().GetCpu()
@@ -320,7 +320,7 @@ func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 		return
 	}
 	if uint32(size.VCPUs)%socket != 0 {
-		m.log.Warn("the VM has vCPUs of half a socket: resize it once more", "vcpus", size.VCPUs)
+		m.log.Warn("the VM has vCPUs of half a socket until it is resized again", "vcpus", size.VCPUs)
 		return
 	}
 	most := uint32(spec.VCPULimit(now))
@@ -331,6 +331,6 @@ func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 			s.Cpu.Sockets, s.Cpu.MaxVcpus = uint32(size.VCPUs)/socket, most
 		}
 	}); err != nil {
-		m.log.Error("keeping the record", "error", err)
+		m.log.Error("failed to write the VM's record", "error", err)
 	}
 }

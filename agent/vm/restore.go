@@ -260,7 +260,7 @@ func (a *Manager) SetGuestTime(m *VM) {
 		ctx, cancel := context.WithTimeout(a.ctx, guestTimePatience)
 		defer cancel()
 		if err := monitor.SetGuestTime(ctx, time.Now()); err != nil {
-			m.log.Debug("the guest was not told the time", "error", err)
+			m.log.Debug("failed to set the guest's clock", "error", err)
 		}
 	})
 }

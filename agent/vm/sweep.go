@@ -22,7 +22,7 @@ func (a *Manager) sweep() {
 		a.log.Info("swept what VMs left that don't run", "vms", swept)
 	}
 	if err != nil {
-		a.log.Error("sweeping", "error", err)
+		a.log.Error("failed to remove what VMs that don't run have left", "error", err)
 	}
 }
 
@@ -31,7 +31,7 @@ func (a *Manager) sweep() {
 func (a *Manager) orphans() (running []string) {
 	names, err := a.own.Store.RunNames()
 	if err != nil {
-		a.log.Error("listing run folders", "error", err)
+		a.log.Error("failed to list run directories", "error", err)
 		return nil
 	}
 	for _, name := range names {
@@ -47,7 +47,7 @@ func (a *Manager) orphans() (running []string) {
 				continue
 			}
 		default:
-			a.log.Error("a shim runs whose VM has no record: end it by hand", "vm", name, "pid", process.PID())
+			a.log.Error("a shim runs whose VM has no record: the agent leaves it running", "vm", name, "pid", process.PID())
 			process.Close()
 		}
 		a.claimUser(name)

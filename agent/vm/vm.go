@@ -247,7 +247,7 @@ func to(s lifecycle.State, message string, mutate []func(*nodev1.VirtualMachine)
 // is logged, and the record in memory is right all the same.
 func (m *VM) note(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	if err := m.become(s, message, mutate...); err != nil {
-		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
+		m.log.Error("failed to write the VM's record", "state", lifecycle.Name(s), "error", err)
 	}
 }
 
@@ -275,7 +275,7 @@ func (m *VM) movedSince(before *nodev1.VirtualMachine, from, next lifecycle.Stat
 		err = m.persist()
 	}
 	if err != nil {
-		m.log.Error("keeping the record", "error", err)
+		m.log.Error("failed to write the VM's record", "error", err)
 	}
 	return true
 }

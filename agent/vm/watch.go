@@ -148,7 +148,7 @@ func (w *watcher) stopDamaged() {
 	ctx, cancel := context.WithTimeout(w.manager.ctx, statusPatience)
 	defer cancel()
 	if err := monitor.Pause(ctx); err != nil {
-		w.m.log.Error("pause a guest whose image is damaged", "error", err)
+		w.m.log.Error("failed to pause a guest whose image is damaged", "error", err)
 	}
 }
 
@@ -332,7 +332,7 @@ func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
 	}
 	m.log.Warn("the connection to the shim was lost and is there again")
 	if err := m.Change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
-		m.log.Error("keeping the record", "error", err)
+		m.log.Error("failed to write the VM's record", "error", err)
 	}
 	a.findDisks(m)
 	monitor, _ := l.connected()

@@ -65,7 +65,7 @@ func (s *stream) run(ctx context.Context) {
 			retry = newRetry()
 		}
 		varied := retry.Step()
-		s.log.Warn("the agent is not heard: connecting again", "error", clipped{err}, "in", varied)
+		s.log.Warn("the stream of the agent has ended: connecting again", "error", clipped{err}, "in", varied)
 		select {
 		case <-time.After(varied):
 		case <-ctx.Done():

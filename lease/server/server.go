@@ -113,7 +113,7 @@ func (s *Server) answer(from *socket, family string, answer func(packet []byte) 
 			return
 		}
 		if err != nil {
-			s.note(slog.LevelWarn, "read what the guest asks for its network", "family", family, "error", err)
+			s.note(slog.LevelWarn, "failed to read the guest's network requests", "family", family, "error", err)
 			continue
 		}
 		reply := s.survive(answer, b[:n])
@@ -121,7 +121,7 @@ func (s *Server) answer(from *socket, family string, answer func(packet []byte) 
 			continue
 		}
 		if err := from.write(reply); err != nil && s.life.Err() == nil {
-			s.note(slog.LevelWarn, "answer the guest's question for its network", "family", family, "error", err)
+			s.note(slog.LevelWarn, "failed to answer the guest's network request", "family", family, "error", err)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (s *Server) answer(from *socket, family string, answer func(packet []byte) 
 func (s *Server) survive(answer func(packet []byte) []byte, b []byte) (reply []byte) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			s.note(slog.LevelError, "panic over what the guest asks for its network", "panic", fault, "stack", string(debug.Stack()))
+			s.note(slog.LevelError, "panic while answering the guest's network request", "panic", fault, "stack", string(debug.Stack()))
 		}
 	}()
 	return answer(b)

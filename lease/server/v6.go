@@ -64,7 +64,7 @@ func (s *Server) advertisement(to netip.Addr) []byte {
 func (s *Server) advertise() {
 	for n := 1; ; n++ {
 		if err := s.v6.write(s.advertisement(ndp.AllNodes())); err != nil && s.life.Err() == nil {
-			s.note(slog.LevelWarn, "send the guest a router advertisement", "error", err)
+			s.note(slog.LevelWarn, "failed to send the guest a router advertisement", "error", err)
 		}
 		wait := firstInterval
 		if n >= firstAdvertisements {

@@ -49,7 +49,7 @@ func (s *saves) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any
 	closeBehind(p.parent)
 	faultpoint.Reach("shim.commit.placed")
 	if err := s.run.Remove(shim.SavingName); err != nil {
-		s.log.Warn("remove the note of a save", "error", err)
+		s.log.Warn("failed to remove the note of a save", "error", err)
 	}
 	s.log.Info("image committed", "directory", p.directory, "image", p.manifest.ID, "keepRunning", keepRunning)
 	if keepRunning {
@@ -94,7 +94,7 @@ func (s *saves) quit(v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), quitTime)
 	defer cancel()
 	if err := v.machine.Quit(ctx); err != nil {
-		s.log.Warn("ask the VMM to end: killing it, its guest is saved", "error", err)
+		s.log.Warn("failed to ask the VMM to end: killing it, its guest is saved", "error", err)
 		cancel()
 	}
 	select {
@@ -103,7 +103,7 @@ func (s *saves) quit(v *vm) {
 	case <-ctx.Done():
 	}
 	if err := v.proc.kill(); err != nil {
-		s.log.Error("end the VMM", "error", err)
+		s.log.Error("failed to end the VMM", "error", err)
 	}
 	<-v.proc.done
 }

@@ -206,7 +206,7 @@ func (s *devices) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
 		defer done()
 		err := machine.Detach(call, args.Detachment.Instructions)
 		if err != nil {
-			s.log.Error("clean up after a device that the guest has let go", "device", device, "error", err)
+			s.log.Error("failed to clean up after a device that the guest has released", "device", device, "error", err)
 		}
 		s.takeBack(v, device)
 		s.finish(op, func() {
@@ -214,7 +214,7 @@ func (s *devices) awaitGone(v *vm, machine control.Plugger, args *shim.Detach) {
 			s.gone(v, args)
 			s.tell(shim.Event{Note: args.Note}, nil)
 		})
-		s.log.Info("the guest has let a device go after all", "device", device)
+		s.log.Info("the guest has released a device after all", "device", device)
 	})
 }
 

@@ -236,7 +236,7 @@ func (s *saves) makeImage(ctx context.Context, p *prepared, v *vm) (state *os.Fi
 func (s *saves) createByPath(p *prepared) (*memory.Writer, error) {
 	if r, err := shim.ReadRemains(s.o.RunDir); err == nil && r.Directory == filepath.Clean(p.directory) {
 		if err := r.Remove(); err != nil {
-			s.log.Warn("remove what is left of an earlier save", "error", err)
+			s.log.Warn("failed to remove what is left of an earlier save", "error", err)
 		}
 	}
 	note := func(r memory.Remains) error { return writeJSON(s.run, shim.SavingName, r) }

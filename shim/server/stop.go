@@ -108,11 +108,11 @@ func (s *ender) press(v *vm) {
 	s.mu.Unlock()
 	if whole {
 		if err := s.proceed(ctx, v); err != nil && !v.proc.ended() {
-			s.log.Warn("continue the guest so that it can shut down", "error", err)
+			s.log.Warn("failed to resume the guest so that it can shut down", "error", err)
 		}
 	}
 	if err := v.machine.PowerDown(ctx); err != nil && !v.proc.ended() {
-		s.log.Warn("press the power button", "error", err)
+		s.log.Warn("failed to press the guest's power button", "error", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *ender) graceOver(v *vm) {
 	s.mu.Unlock()
 	s.log.Warn("the guest has not shut down within its grace period: killing the VMM")
 	if err := v.proc.kill(); err != nil {
-		s.log.Error("kill the VMM", "error", err)
+		s.log.Error("failed to kill the VMM", "error", err)
 	}
 }
 

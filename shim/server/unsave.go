@@ -129,7 +129,7 @@ func (s *saves) stopDamaged(v *vm, p *prepared) error {
 // discard undoes a save that took waited for its commit.
 func (s *saves) discard(op *operation, v *vm, p *prepared) {
 	if err := s.undoSave(v, p); err != nil {
-		s.log.Error("abort a save", "error", err)
+		s.log.Error("failed to abort a save", "error", err)
 	}
 	s.finish(op, func() {})
 }

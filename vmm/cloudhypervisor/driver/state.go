@@ -90,7 +90,7 @@ func (m *machine) tidy(d folder) {
 	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
 	defer cancel()
 	if err := untree.RemoveAll(ctx, d.root, d.name); err != nil {
-		m.link.Log.Warn("remove a snapshot of cloud-hypervisor's", "error", err)
+		m.link.Log.Warn("failed to remove a snapshot of cloud-hypervisor's", "error", err)
 	}
 }
 
