@@ -73,7 +73,7 @@ func (p *program) liveness() []endpoints.Check {
 		{Name: "vms", Look: p.checkVMs},
 		{Name: "capabilities-watch", Look: func(context.Context) error {
 			if p.progress.unwatched.Load() {
-				return errors.New("nobody looks for changes of what the node can do any more")
+				return errors.New("the watch for changes of the node's capabilities has ended")
 			}
 			return nil
 		}},

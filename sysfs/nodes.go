@@ -20,7 +20,7 @@ func (r *reader) nodes(h *Host) {
 	ids := numbered(r.names(r.sys(nodeFolder)), "node")
 	for _, id := range online {
 		if !ids.Has(id) {
-			r.note(r.nodePath(id), "node %d is said to be online, and has no folder", id)
+			r.note(r.nodePath(id), "node %d is listed as online and has no directory", id)
 		}
 	}
 

@@ -91,7 +91,7 @@ func (p *Runner) openImage(ctx context.Context, h *placement, want *wanted) erro
 			return p.openIn(ctx, h.conn, want, volume)
 		}
 		if poses(err) {
-			p.log.Warn("a pod that is said to attach a guest's memory was refused for good", "pod", h.pod.UID, "error", err)
+			p.log.Warn("a pod labelled as attaching a guest's memory was refused for good", "pod", h.pod.UID, "error", err)
 			refused[pod.UID] = true
 			continue
 		}

@@ -34,7 +34,7 @@ func TestPodHasTheAgentsVMM(t *testing.T) {
 	}{
 		{"the same", func(v *vmtest.VMM) { v.Made = []string{program} }, true, ``, true, ""},
 		{"another", func(v *vmtest.VMM) { v.Made = []string{program} }, true, `[{"name":"qemu","said":"fake"}]`, false, ""},
-		{"another that is nonsense", func(v *vmtest.VMM) { v.Made = []string{program} }, true, `[{"name":"qemu","said":{"x":1}}]`, false, "what QEMU said"},
+		{"another that is nonsense", func(v *vmtest.VMM) { v.Made = []string{program} }, true, `[{"name":"qemu","said":{"x":1}}]`, false, "QEMU's description of itself"},
 		{"the same, which it can't know", func(*vmtest.VMM) {}, false, ``, true, "what the VMMs in the pod's image say"},
 		{"the agent's can't be asked", func(v *vmtest.VMM) { v.Made, v.Missing = []string{program}, errors.New("no libraries") }, false, `[]`, false, "not in the pod's image"},
 		{"the agent's files can't be read", func(v *vmtest.VMM) { v.Made = []string{program + "/x"} }, false, `[]`, false, "not in the pod's image"},

@@ -154,7 +154,7 @@ func TestPodRefused(t *testing.T) {
 		{"a VMM that can't be asked", nil, func(p *vmtest.Pod) {
 			p.Described.VMMs = json.RawMessage(`[{"name":"qemu","error":"no such file","said":"fake"}]`)
 		}, []string{"VMM qemu in the pod's image: no such file"}},
-		{"not what a VMM says", nil, func(p *vmtest.Pod) { p.Described.VMMs = json.RawMessage(`[{"name":"qemu","said":{"x":1}}]`) }, []string{"what QEMU said"}},
+		{"not what a VMM says", nil, func(p *vmtest.Pod) { p.Described.VMMs = json.RawMessage(`[{"name":"qemu","said":{"x":1}}]`) }, []string{"QEMU's description of itself"}},
 		{"nothing said of VMMs", nil, func(p *vmtest.Pod) { p.Described.VMMs = nil }, []string{"what the VMMs in the pod's image say"}},
 		{"no list of VMMs", nil, func(p *vmtest.Pod) { p.Described.VMMs = json.RawMessage(`{"name":"qemu"}`) }, []string{"what the VMMs in the pod's image say"}},
 		{"VMMs without end", nil, func(p *vmtest.Pod) {

@@ -93,8 +93,8 @@ func TestMask(t *testing.T) {
 		{"/metadata/annotations/x~1y~0z", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"spec/a", "", "does not begin with /"},
 		{"/spec/list/0/b", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""}, // as it is live
-		{"/spec/list/b/0", "", `/spec/list/b/0: "b" is no number`},
-		{"/spec/list/-", "", `"-" is no number`},
+		{"/spec/list/b/0", "", `/spec/list/b/0: "b" is not the index`},
+		{"/spec/list/-", "", `"-" is not the index`},
 		{"/whole/a", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/whole,/empty/a", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/spec/a~2", "", "~ is written ~0"},

@@ -94,7 +94,7 @@ func (s *server) answers(ctx context.Context) error {
 	d := &tls.Dialer{NetDialer: &net.Dialer{Timeout: headerPatience}, Config: &tls.Config{InsecureSkipVerify: true}}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(s.port)))
 	if err != nil {
-		return fmt.Errorf("nobody answers at the port of %s: %w", s.flag, err)
+		return fmt.Errorf("failed to connect to the port of %s: %w", s.flag, err)
 	}
 	return c.Close()
 }

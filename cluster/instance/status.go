@@ -191,8 +191,8 @@ func (o *state) doubt() *fault {
 	}
 	switch {
 	case p.stray():
-		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and nobody noted its node: " +
-			"it is awaited that the agents of all nodes confirm that the VM does not run there; those of " + unconfirmed(p.hosts) + " have not, and are asked again"}
+		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and its node is unknown: " +
+			"the agents of all nodes have to confirm that the VM does not run there; those of " + unconfirmed(p.hosts) + " have not, and are asked again"}
 	case p.gone:
 		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
 			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}

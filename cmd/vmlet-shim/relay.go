@@ -52,7 +52,7 @@ func (r *relay) run() {
 		}
 		_, _ = r.to.Write(b) // what can't be written is lost
 		if dropped > 0 {
-			_, _ = fmt.Fprintf(r.to, "\n[vmlet-shim: %d bytes are left out here, which nobody took in time]\n", dropped)
+			_, _ = fmt.Fprintf(r.to, "\n[vmlet-shim: %d bytes were dropped here: the reader was too slow]\n", dropped)
 		}
 	}
 }

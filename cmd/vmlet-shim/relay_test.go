@@ -37,7 +37,7 @@ func TestRelay(t *testing.T) {
 	if x := strings.Count(all, "x"); x < maxRelayed || x > 2*maxRelayed {
 		t.Errorf("%d bytes arrived, %d are kept", x, maxRelayed)
 	}
-	if strings.Count(all, "bytes are left out here") == 0 {
+	if strings.Count(all, "bytes were dropped here") == 0 {
 		t.Errorf("that something is left out is not said")
 	}
 }

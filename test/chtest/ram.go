@@ -83,7 +83,7 @@ func (m *memoryConfig) layout() ([]zoneConfig, error) {
 	for _, z := range zones {
 		switch {
 		case seen[z.ID]:
-			return nil, fmt.Errorf("memory zone %q is there twice", z.ID)
+			return nil, fmt.Errorf("memory zone %q is listed twice", z.ID)
 		case z.Shared && z.File != "" && z.HostNode != nil:
 			return nil, fmt.Errorf("memory zone %q: a shared file can't be bound to a node of the host", z.ID)
 		case z.Hotplug != nil:

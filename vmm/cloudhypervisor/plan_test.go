@@ -66,7 +66,7 @@ func checkPlan(t testing.TB, p *vmtest.Planned) {
 	for _, pci := range vmtest.DevicesOf(p) {
 		place := [2]int{int(pci.Segment), int(*pci.Slot)}
 		if pci.ID != "" && ids[pci.ID] || slots[place] || place[1] < 1 || place[1] > 31 || place[0] == 0 && place[1] < 3 {
-			t.Errorf("%+v (slot %d) is there twice or out of place", pci, place[1])
+			t.Errorf("%+v (slot %d) is listed twice or out of place", pci, place[1])
 		}
 		ids[pci.ID], slots[place] = true, true
 		if pci.Segment >= p.VM.Config.Platform.PCISegments {

@@ -95,7 +95,7 @@ func (v *VMM) PlanDetach(r vmm.PlugRequest) (*plan.Detachment, error) {
 func (v *VMM) Tell(vmm.Info) (json.RawMessage, error) { return json.RawMessage(`"fake"`), nil }
 func (v *VMM) Told(said json.RawMessage, _ *semaphore.Weighted) (vmm.VMM, error) {
 	if string(said) != `"fake"` {
-		return nil, fmt.Errorf("what QEMU said of itself: %.20s", said)
+		return nil, fmt.Errorf("QEMU's description of itself: %.20s", said)
 	}
 	return v, nil
 }

@@ -29,7 +29,7 @@ func TestExtensionNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range names {
 		if name != "" && (seen[name] || strings.HasPrefix(name, extensionPrefix)) {
-			t.Errorf("%s is there twice, or with its prefix", name)
+			t.Errorf("%s is listed twice, or with its prefix", name)
 		}
 		seen[name] = true
 	}

@@ -39,7 +39,7 @@ func (p *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM,
 		err = a.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what %s said of itself: %w", wire.Name, err)
+		return nil, fmt.Errorf("%s's description of itself: %w", wire.Name, err)
 	}
 	config := p.config
 	config.Binary = a.Binary

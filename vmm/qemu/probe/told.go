@@ -37,13 +37,13 @@ const (
 func (q *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var t told
 	if err := json.Unmarshal(said, &t); err != nil {
-		return nil, fmt.Errorf("what QEMU said of itself: %w", err)
+		return nil, fmt.Errorf("QEMU's description of itself: %w", err)
 	}
 	if !filepath.IsAbs(t.Binary) || len(t.Binary) > maxToldPath {
-		return nil, fmt.Errorf("what QEMU said of itself: binary: %.80q is not an absolute path of at most %d bytes", t.Binary, maxToldPath)
+		return nil, fmt.Errorf("QEMU's description of itself: binary: %.80q is not an absolute path of at most %d bytes", t.Binary, maxToldPath)
 	}
 	if len(t.Version) > maxToldVersion {
-		return nil, fmt.Errorf("what QEMU said of itself: version: %.80q... has more than %d bytes", t.Version, maxToldVersion)
+		return nil, fmt.Errorf("QEMU's description of itself: version: %.80q... has more than %d bytes", t.Version, maxToldVersion)
 	}
 	config := q.config
 	config.Binary, config.CacheFile = t.Binary, ""

@@ -51,7 +51,7 @@ func asleep(vm *kubevirtv1.VirtualMachine) Finding {
 		f.Since = h.CompletionTimestamp.Time
 	}
 	if h.Image != nil {
-		f.Message = fmt.Sprintf("its memory is saved in claim %s, and nobody has asked it to go on", h.Image.ClaimName)
+		f.Message = fmt.Sprintf("its memory is saved in claim %s, and no resume has been requested", h.Image.ClaimName)
 	}
 	return f
 }

@@ -87,7 +87,7 @@ func (e *noAgentError) Error() string {
 	case errors.Is(e.err, syscall.ENOENT):
 		return head + "no such file; start one with: vmlet agent, or systemctl start vmlet"
 	case errors.Is(e.err, syscall.ECONNREFUSED):
-		return head + "nobody listens there; start one with: vmlet agent, or systemctl start vmlet"
+		return head + "no process listens there; start one with: vmlet agent, or systemctl start vmlet"
 	}
 	return head + e.err.Error()
 }

@@ -106,7 +106,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 			"vmlet: no agent on /nonexistent/s yet: waiting up to 5s for it", "vmlet: cannot reach the agent on /nonexistent/s: no such file; start one with: vmlet agent, or systemctl start vmlet",
 		}},
 		{"nobody listens", []string{"list", "--socket", dead}, nil, 4, []string{
-			"vmlet: no agent on " + dead + " yet: waiting up to 5s for it", "vmlet: cannot reach the agent on " + dead + ": nobody listens there; start one with: vmlet agent",
+			"vmlet: no agent on " + dead + " yet: waiting up to 5s for it", "vmlet: cannot reach the agent on " + dead + ": no process listens there; start one with: vmlet agent",
 		}},
 		{"hangs up", []string{"list", "--socket", deaf}, nil, 4, []string{"vmlet: the agent on " + deaf + " closed the connection"}},
 		{"hangs up, streaming", []string{"events", "--socket", deaf}, nil, 4, []string{"vmlet: the agent on " + deaf + " closed the connection"}},

@@ -39,9 +39,9 @@ func (a *app) labelsCmd() *cobra.Command {
 		Use:   "labels",
 		Short: "Print the labels that this node would carry in Kubernetes",
 		Long: `Print the labels that this node would carry in Kubernetes: those of KubeVirt's
-node labeller, and vmlet's own. Nothing is asked of Kubernetes or the agent.
+node labeller, and vmlet's own. Neither Kubernetes nor the agent is asked.
 
-What could not be asked is said on the standard error. With --previous, and with
+What could not be asked is printed on the standard error. With --previous, and with
 --write where the file is there already, the labels that follow from it are as
 they were; without, they are missing.`,
 		Example: `  vmlet labels

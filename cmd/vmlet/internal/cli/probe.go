@@ -19,8 +19,8 @@ func (a *app) probeCmd() *cobra.Command {
 		Short: "Say what this machine can give to guests, and what is amiss",
 		Long: `Say what this machine can give to guests: hypervisors, VMMs, CPU models,
 devices, memory, confidential computing. What is amiss comes with what to do
-about it. No agent is needed, and no rights: what only root can see is said to
-be unknown. What takes long to ask is remembered until something changes that
+about it. No agent is needed, and no rights: what only root can see is reported
+as unknown. What takes long to ask is remembered until something changes that
 would change it (the kernel, a program, a device, ...).
 
 PASS: it works. INFO: it isn't there, and few need it. WARN: something doesn't

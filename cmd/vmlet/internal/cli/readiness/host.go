@@ -19,7 +19,7 @@ func processor(doc *capabilitiesv1.Capabilities) []Check {
 	cpu := h.GetCpu()
 	model := Check{Mark: Pass, Name: "model", Finding: cpu.GetModelName()}
 	if model.Finding == "" && cpu.GetVendor() == "" {
-		model.Mark, model.Finding = Info, "not told"
+		model.Mark, model.Finding = Info, "unknown"
 	}
 	if !strings.Contains(model.Finding, cpu.GetVendor()) {
 		model.Finding += " (" + cpu.GetVendor() + ")"
