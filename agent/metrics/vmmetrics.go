@@ -29,11 +29,11 @@ func newVMMetrics() vmMetrics {
 	vmi := func(make func(name, help string, labels ...string) Metric, name, help string, more ...string) Metric {
 		return make("kubevirt_vmi_"+name, help, of(more...)...)
 	}
-	flow := func(direction, verb string) flowMetrics {
+	flow := func(direction, way string) flowMetrics {
 		one := func(what, name string) Metric {
-			return vmi(list.counter, "network_"+direction+"_"+name+"_total", what+" that the guest has "+verb+", by network.", "interface")
+			return vmi(list.counter, "network_"+direction+"_"+name+"_total", what+" "+way+" the guest, by network.", "interface")
 		}
-		return flowMetrics{one("Bytes", "bytes"), one("Packets", "packets"), one("Faulty packets", "errors"), one("Packets dropped of those", "packets_dropped")}
+		return flowMetrics{one("Bytes", "bytes"), one("Packets", "packets"), one("Faulty packets", "errors"), one("Dropped packets", "packets_dropped")}
 	}
 	m := vmMetrics{
 		info: list.gauge("vmlet_vm_info", "Always 1, for each VM of the agent, running or not; its labels describe the VM.",
@@ -76,8 +76,8 @@ func newVMMetrics() vmMetrics {
 		writeTime:    vmi(list.counter, "storage_write_times_seconds_total", "Total duration of the guest's writes, by disk, in seconds.", "drive"),
 		flushTime:    vmi(list.counter, "storage_flush_times_seconds_total", "Total duration of the guest's flushes, by disk, in seconds.", "drive"),
 
-		received:    flow("receive", "received"),
-		transmitted: flow("transmit", "sent"),
+		received:    flow("receive", "to"),
+		transmitted: flow("transmit", "from"),
 	}
 	m.metricList = list
 	return m
