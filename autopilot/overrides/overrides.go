@@ -201,7 +201,7 @@ func mask(value, set, live any, keys []string, whole bool) error {
 	case []any:
 		i, err := strconv.Atoi(key)
 		if err != nil || i < 0 {
-			return fmt.Errorf("%.100q is no number of a list's item (the first is 0)", key)
+			return fmt.Errorf("%.100q is not the index of a list item (the first item is 0)", key)
 		}
 		if i >= len(in) {
 			return nil // as a field that is not there

@@ -45,7 +45,7 @@ func (l *launcher) tell(annotations map[string]string) error {
 	}
 	if len(preparation) > maxPreparation {
 		return field.Invalid(field.NewPath("spec", "volumes"), field.OmitValueType{},
-			fmt.Sprintf("the list of what is made of them takes %d bytes, and a pod gets %d at most: move cloud-init's data to Secrets, or name fewer volumes", len(preparation), maxPreparation))
+			fmt.Sprintf("their description for the pod takes %d bytes, at most %d are allowed: move cloud-init's data to Secrets, or name fewer volumes", len(preparation), maxPreparation))
 	}
 	annotations[contract.AnnotationPreparation] = string(preparation)
 	return nil

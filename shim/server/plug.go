@@ -166,7 +166,7 @@ func (s *devices) takeBack(v *vm, device string) {
 		return
 	}
 	if err := undo.Run(); err != nil {
-		s.log.Error("clean up after a device", "device", device, "error", err)
+		s.log.Error("failed to clean up after a device", "device", device, "error", err)
 	}
 }
 

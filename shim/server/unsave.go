@@ -86,7 +86,7 @@ func (s *saves) resume(v *vm, p *prepared) (err error) {
 			}
 			break // without a monitor it is unknown again
 		}
-		s.log.Error("let the guest go on", "error", err, "try", try+1)
+		s.log.Error("failed to resume the guest", "error", err, "try", try+1)
 		if fault.Of(err).Code == shim.CodeChangedDisk {
 			break
 		}
