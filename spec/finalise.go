@@ -98,7 +98,7 @@ func finaliseDisks(s *specv1.VirtualMachineSpec, defaults VMMDefaults) {
 			set(&b.Format, FormatRaw)
 		}
 		if !ordered {
-			// Nobody said what to boot from: firmware tries them as they stand.
+			// No boot order is set: firmware tries them in the order listed.
 			d.BootOrder = uint32(i + 1)
 		}
 	}

@@ -166,7 +166,7 @@ func (r *reader) cache(path string) (Cache, bool) {
 	return cache, true
 }
 
-// small reads a number that can't be large; 0 if it is not told or makes no sense.
+// small reads a number that can't be large; 0 if it is missing or makes no sense.
 func (r *reader) small(path string) int {
 	n := r.count(path)
 	if n > 1<<31-1 {

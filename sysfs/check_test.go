@@ -79,7 +79,7 @@ type checker struct {
 	cpus, nodes map[int]bool
 }
 
-// ids are sorted, and none is there twice.
+// ids are sorted, and none is listed twice.
 func (c *checker) ids(what string, n int, id func(int) int) map[int]bool {
 	known := map[int]bool{}
 	for i := range n {

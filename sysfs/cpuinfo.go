@@ -73,7 +73,7 @@ func (r *reader) identify(path string, p *Processor, info cpuInfo) {
 	p.Flags = slices.Compact(p.Flags)
 }
 
-// cpuNumber reads a number as decimal or with "0x"; 0 if it is not told.
+// cpuNumber reads a number as decimal or with "0x"; 0 if it is missing.
 func (r *reader) cpuNumber(path string, info cpuInfo, keys ...string) int {
 	for _, key := range keys {
 		text := info[key]

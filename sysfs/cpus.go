@@ -93,7 +93,7 @@ func (r *reader) speeds(h *Host) {
 	})
 }
 
-// scaled reads a number and multiplies it; 0 if it is not told or makes no sense.
+// scaled reads a number and multiplies it; 0 if it is missing or makes no sense.
 func (r *reader) scaled(path string, unit uint64) uint64 {
 	n := r.count(path)
 	if n > 1<<63/unit {

@@ -196,7 +196,7 @@ func (d *deviceReader) linkGroup(path string) int {
 	return group
 }
 
-// node reads a NUMA node's number; -1: not told, or there is no such node.
+// node reads a NUMA node's number; -1: unknown, or there is no such node.
 func (d *deviceReader) node(path string) int {
 	node := d.within(path, -1, math.MaxInt32, -1)
 	if node < 0 || slices.ContainsFunc(d.h.Nodes, func(n Node) bool { return n.ID == node }) {

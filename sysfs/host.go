@@ -141,9 +141,9 @@ type CPU struct {
 	Node    int `json:"node"`
 	// Kind of a hybrid processor's core: "performance", "efficiency".
 	Kind string `json:"kind,omitempty"`
-	// Capacity is cpu_capacity (arm64, 1024 is the fastest); 0: not told.
+	// Capacity is cpu_capacity (arm64, 1024 is the fastest); 0: unknown.
 	Capacity int `json:"capacity,omitempty"`
-	// MaxFrequency in Hz; 0: not told.
+	// MaxFrequency in Hz; 0: unknown.
 	MaxFrequency uint64 `json:"maxFrequency,omitempty"`
 }
 
@@ -155,7 +155,7 @@ type Node struct {
 	Allowed bool `json:"allowed"`
 	// CPUs of the node, offline ones too where the kernel says; empty: CPU-less.
 	CPUs IDList `json:"cpus"`
-	// Memory in bytes: all, and what is free; both 0: memory-less, or not told,
+	// Memory in bytes: all, and what is free; both 0: memory-less, or unknown,
 	// which Host.Notes then say.
 	Memory     uint64 `json:"memory"`
 	MemoryFree uint64 `json:"memoryFree"`
@@ -174,7 +174,7 @@ type Cache struct {
 	Level    int `json:"level"`
 	// Type is "data", "instruction" or "unified".
 	Type string `json:"type"`
-	// Size and line size in bytes; 0: not told.
+	// Size and line size in bytes; 0: unknown.
 	Size     uint64 `json:"size"`
 	LineSize int    `json:"lineSize,omitempty"`
 	Ways     int    `json:"ways,omitempty"`
@@ -199,7 +199,7 @@ type CPUSets struct {
 	PossibleNodes IDList `json:"possibleNodes"`
 }
 
-// Memory of the machine, in bytes. 0: not told, as Available is by kernels before
+// Memory of the machine, in bytes. 0: unknown, as Available is by kernels before
 // 3.14; a machine may have no swap.
 type Memory struct {
 	Total     uint64 `json:"total"`
@@ -283,7 +283,7 @@ type SRIOV struct {
 // IOMMUGroup is the least that can be given to a guest: all of its devices.
 type IOMMUGroup struct {
 	ID int `json:"id"`
-	// Type is "DMA", "DMA-FQ", "identity"; empty: not told.
+	// Type is "DMA", "DMA-FQ", "identity"; empty: unknown.
 	Type string `json:"type,omitempty"`
 	// Devices by PCI address, or another bus's name for them. Sorted.
 	Devices []string `json:"devices"`

@@ -185,7 +185,7 @@ func (r *reader) number(path string) (int64, bool) {
 	return n, true
 }
 
-// count reads a number that can't be negative, and is 0 if it is not told.
+// count reads a number that can't be negative, and is 0 if it is missing.
 func (r *reader) count(path string) uint64 {
 	n, ok := r.number(path)
 	if ok && n < 0 {

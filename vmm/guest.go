@@ -76,7 +76,7 @@ type Guest struct {
 	Interfaces []GuestInterface
 }
 
-// GuestDetails are a Guest and what nobody wants to know all the time.
+// GuestDetails are a Guest and what is rarely needed.
 type GuestDetails struct {
 	Guest
 	Commands    []GuestCommand

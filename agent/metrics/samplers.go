@@ -21,7 +21,7 @@ const (
 	sampleBelief = 10 * time.Minute
 	// maxBackoff is how long one that does not answer is left alone, at most.
 	maxBackoff = 5 * time.Minute
-	// restAfter is how long nobody may scrape before guests are asked no more.
+	// restAfter is how long after the last scrape guests are still asked.
 	restAfter = 5 * time.Minute
 
 	// samplesAtOnce is how many VMMs are asked at a time, and retriesAtOnce how
@@ -46,7 +46,7 @@ type sampleEntry struct {
 	next     time.Time    // when it may be asked again
 }
 
-// samplers asks VMMs in the background. Nobody waits for it.
+// samplers asks VMMs in the background. No caller waits for it.
 type samplers struct {
 	ctx context.Context
 	log *slog.Logger

@@ -32,7 +32,7 @@ type networkMaker interface {
 // networkPatience is how long it may take: others' networks may be made at the time.
 const networkPatience = 2 * time.Minute
 
-// errNoHelper is why nobody makes networks.
+// errNoHelper: no helper makes networks.
 var errNoHelper = errors.New("network.helper is false in the configuration of the node's agent")
 
 // guestNetworks is what was made of a pod's network for its guest. The zero value is nothing.

@@ -82,7 +82,7 @@ type Runner struct {
 	node *node.Node
 	pods podSource
 	log  *slog.Logger
-	// networks makes those of guests; nil: nobody does.
+	// networks makes those of guests; nil: no networks are made.
 	networks networkMaker
 	// namespace opens the network namespace of a process.
 	namespace func(shim.ShimProcess) (*os.File, error)

@@ -179,7 +179,7 @@ func (p *Runner) quiet(ctx context.Context, pod types.UID) error {
 	return nil
 }
 
-// launchable refuses to start a VM for a pod that nobody wants any more.
+// launchable refuses to start a VM for a pod that is being deleted.
 func (h *placement) launchable() error {
 	if h.pod.DeletionTimestamp != nil {
 		return fmt.Errorf("pod %s/%s: %w", h.pod.Namespace, h.pod.Name, errDeleted)
@@ -187,5 +187,5 @@ func (h *placement) launchable() error {
 	return nil
 }
 
-// errDeleted is said of a pod that was deleted before its VM was started.
+// errDeleted: the pod was deleted before its VM was started.
 var errDeleted = fault.Errorf(codes.FailedPrecondition, "it is being deleted: no VM is started in it any more")

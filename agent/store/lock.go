@@ -81,7 +81,7 @@ func sign(f *os.File) error {
 	return err
 }
 
-// holder reads who signed; 0: nobody knows.
+// holder returns the process that holds the lock; 0: unknown.
 func holder(f *os.File) int {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
 	if err != nil {

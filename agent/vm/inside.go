@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// freezeDefault is how long a guest is frozen at most if nobody says.
+// freezeDefault is how long a guest is frozen at most if the caller sets no limit.
 const freezeDefault = 5 * time.Minute
 
 // reach returns a VM in a state in which it can be asked this, and what runs of it. Nothing

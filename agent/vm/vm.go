@@ -251,7 +251,7 @@ func (m *VM) note(s lifecycle.State, message string, mutate ...func(*nodev1.Virt
 	}
 }
 
-// moved notes a change that nobody asked for, or that was asked for just now. In other
+// moved notes a change that was not requested, or that was requested just now. In other
 // states, such as saving, pauses are part of what is being done.
 func (m *VM) moved(from, next lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	for !m.movedSince(m.Snapshot(), from, next, message, mutate...) {

@@ -139,7 +139,7 @@ func (w *watcher) leave() {
 }
 
 // stopDamaged pauses a guest that was resumed when its shim had paused it, and had not
-// told yet of the damage.
+// reported the damage yet.
 func (w *watcher) stopDamaged() {
 	monitor, err := w.l.connected()
 	if err != nil {

@@ -116,7 +116,7 @@ func (p *Pace) Take(key string) Answer {
 	return Answer{Verdict: Go}
 }
 
-// Return gives back what Take has given last: the write failed, and nobody can have answered it.
+// Return gives back what Take has given last: the write failed, and no other manager can have answered it.
 func (p *Pace) Return(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,7 +52,7 @@ func (w *Watch) keep(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// tidy forgets what nobody needs any more.
+// tidy forgets what is no longer needed.
 func (w *Watch) tidy() {
 	old := w.o.Now().Add(-tidyAge)
 	w.drop(func(u *Use) bool { return u.Since.Before(old) && !w.o.Needed(*u) })

@@ -31,7 +31,7 @@ type Configuration struct {
 	MemoryOvercommit int
 	// OverheadRatio multiplies the pod's memory overhead.
 	OverheadRatio float64
-	// Hypervisor of VMs that name none, by its own name or "auto"; empty: nobody has chosen one.
+	// Hypervisor of VMs that name none, by its own name or "auto"; empty: none is configured.
 	Hypervisor string
 	// Nodes is what each node's agent reads of it.
 	Nodes clusterwide.Configuration

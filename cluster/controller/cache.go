@@ -36,7 +36,7 @@ func cacheOptions(namespace, configuration string) cache.Options {
 		panic(err) // it is a label
 	}
 	return cache.Options{
-		// Who owns which field of an object is half of its size, and nobody reads it.
+		// Who owns which field of an object is half of its size, and is never read.
 		DefaultTransform: leanOthers,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Transform: leanPod, Namespaces: map[string]cache.Config{

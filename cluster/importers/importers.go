@@ -92,7 +92,7 @@ func (s *sightings) see(claim types.NamespacedName, pod *corev1.Pod, now time.Ti
 	return s.pods[claim].at
 }
 
-// Calls are short calls, which nobody waits for.
+// Calls are short calls, for which no reconciler waits.
 type Calls interface {
 	// Make returns how a call has ended, if it has; else it has it be made, unless it is under way or
 	// was made just now.

@@ -171,7 +171,7 @@ func (h *hub) removal() <-chan struct{} {
 	return h.removed
 }
 
-// now is what the events have told.
+// now is what the events have reported.
 func (h *hub) now() wire.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -37,7 +37,7 @@ type Event struct {
 	Properties json.RawMessage `json:"properties,omitempty"`
 }
 
-// AsTold is the event as the VMM told it, but for its time.
+// AsTold is the event as the VMM sent it, but for its time.
 func (e *Event) AsTold() chapi.Event {
 	return chapi.Event{Source: e.Source, Name: e.Name, Properties: e.Properties}
 }

@@ -30,7 +30,7 @@ var (
 	ErrNotSent = errors.New("command not sent")
 
 	// ErrSilent means that QEMU has not answered for as long as WithPatience says. The
-	// connection is as good as before: a reply that comes later is nobody's.
+	// connection is as good as before: a reply that comes later is dropped.
 	ErrSilent = errors.New("QEMU has not answered")
 
 	// ErrSubscriptionClosed is returned by Next after the subscription's Close.

@@ -31,7 +31,7 @@ func hibernationFacts(o *Objects) (all [][2]string) {
 	return all
 }
 
-// waits: the VM is hibernated, and nobody has asked it to go on.
+// waits: the VM is hibernated, and no resume has been requested.
 func waits(vm *kubevirtv1.VirtualMachine) bool {
 	h := vm.Status.HibernationStatus
 	if h == nil || h.Phase != kubevirtv1.HibernationCompleted || h.Evacuation {
