@@ -26,7 +26,7 @@ func ParseIDs(text string) (notation.IDList, error) {
 }
 
 // NUMADistances returns how far each node, the first index, is from each other one.
-// Where nothing is said of the way from one to another, it is as long as the way
+// Where the way from one to another is not set, it is as long as the way
 // back. Nil: no distance is set. The specification must be valid.
 func NUMADistances(n *specv1.NUMA) [][]uint8 {
 	nodes := n.GetNodes()

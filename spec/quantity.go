@@ -81,7 +81,7 @@ func isDecimal(s string) bool {
 }
 
 // ShortQuantity returns bytes for people: below a GiB in whole MiB, else in GiB with one
-// decimal, as in "23.5Gi". It rounds down, so that what is said to fit does.
+// decimal, as in "23.5Gi". It rounds down, so that what seems to fit does.
 func ShortQuantity(bytes uint64) string {
 	if bytes < 1<<30 {
 		return fmt.Sprintf("%dMi", bytes>>20)

@@ -53,7 +53,7 @@ func (v *validator) features(s *specv1.VirtualMachineSpec) {
 		v.add("features.hyperv.vendorId", "%.80q: want 1 to %d letters, digits, spaces and any of -_.", h.GetVendorId(), MaxVendorID)
 	}
 	h = proto.CloneOf(h)
-	fillHyperV(h) // what is on needs more than is said
+	fillHyperV(h) // what is on needs more than is set
 	for _, need := range hypervNeeds() {
 		if HypervOn(h, need.of) && hypervSwitch(h, need.wants) == off {
 			v.add("features.hyperv."+need.of, "needs features.hyperv.%s, which is false: leave that out, or turn both off", need.wants)

@@ -22,7 +22,7 @@ func (r *reader) cpus(h *Host) {
 		present = numbered(r.names(r.sys(base)), "cpu")
 	}
 	present = r.union(r.sys(base+"present"), present, online)
-	// Of a root that could not be opened this is said already.
+	// A root that could not be opened is noted already.
 	if _, _, err := r.locate(r.sys(base)); err == nil && len(present) == 0 {
 		r.note(r.sys("devices/system/cpu"), "it tells of no CPU, and every machine has one")
 	}

@@ -11,7 +11,7 @@ import (
 const nodeFolder = "devices/system/node"
 
 // nodes reads the NUMA nodes: those that have a folder. Where there is no folder
-// of nodes at all (a kernel without CONFIG_NUMA), the machine is said to have
+// of nodes at all (a kernel without CONFIG_NUMA), the machine is reported to have
 // none and its CPUs to be in none, as lscpu and numactl do; to make up a node
 // with all CPUs is left to its readers.
 func (r *reader) nodes(h *Host) {

@@ -27,7 +27,7 @@ type PodVMs interface {
 	ConfirmEnded(ctx context.Context, pod types.UID) error
 }
 
-// errNoPods is said of calls about pods where the agent runs none of their VMs.
+// errNoPods answers calls about pods where the agent runs none of their VMs.
 var errNoPods = fault.Errorf(codes.Unimplemented, "this agent runs no VMs of pods: see pods.enabled in its configuration, and whether it has an API server")
 
 // ConfirmPodEnded promises that no VM of a pod runs, nor will.

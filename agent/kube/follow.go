@@ -35,7 +35,7 @@ type Following struct {
 	Fields, Labels string // selectors
 	// MetadataOnly has them come as [metav1.PartialObjectMetadata].
 	MetadataOnly bool
-	// What is said of it in the log; empty: following the resource.
+	// The log's message about it; empty: following the resource.
 	What string
 }
 

@@ -2,6 +2,6 @@
 // announce themselves, whose pods those are, and what the kubelet has allocated to
 // them.
 //
-// Whatever a pod can write is the pod's word only. Whose it is, is said by the
+// What a pod can write is believed of that pod alone. Whose pod it is follows from the
 // kubelet's folders, the kernel (a socket's peer, its cgroup) and the API server.
 package pods

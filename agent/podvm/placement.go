@@ -50,7 +50,7 @@ type placement struct {
 	// told are the VMMs of the pod's image, by name, and broken why one can't be used.
 	told   map[string]vmm.VMM
 	broken map[string]string
-	shared []*sharedVMM // keeps what told has from being forgotten, see sayings
+	shared []*sharedVMM // keeps the VMMs of told in the cache, see sayings
 	// guest is what was made of the pod's network for a guest that is launched.
 	guest guestNetworks
 }

@@ -49,7 +49,7 @@ func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice
 	o := option{vmm: v, request: l.request(ctx, c.ID, v, info, candidate.Hypervisor)}
 	o.missing = l.m.place.Describe(c.Lease, &o.request)
 	o.plan, err = v.Plan(o.request)
-	// All that is wrong is said at once.
+	// All faults are reported at once.
 	err = withFaults(l.manager.node.Hypervisors.Validate(o.request.Spec, l.manager.arch, l.manager.node.Names().VMMs...), err)
 	if err := advised(ctx, err, l.m.place.VMM); err != nil {
 		candidate.Refuse(err)

@@ -88,7 +88,7 @@ func (a *Manager) claimUser(name string) {
 	}
 }
 
-// killedSilent is said of a VM whose shim had to be killed.
+// killedSilent is the message of a VM whose shim had to be killed.
 const killedSilent = "killed: its shim did not answer"
 
 func wasKilled(vm *nodev1.VirtualMachine) {

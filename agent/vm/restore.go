@@ -134,7 +134,7 @@ func (a *Manager) Identify(i *Image, o RestoreOptions) error {
 			n.Mac = "" // made from the id
 		}
 	}
-	// What the hypervisor can't do is said when it is known that the image is one
+	// What the hypervisor can't do is reported when it is known that the image is one
 	// for this node.
 	return spec.ValidateNames(i.Spec, a.node.Names()).Err()
 }

@@ -16,7 +16,7 @@ const (
 	// when somebody has made room.
 	retryFirst = 5 * time.Second
 	retryLast  = 2 * time.Minute
-	// retrySettle is how long the disk is given to fail again. Until then nothing is said of
+	// retrySettle is how long the disk is given to fail again. Until then nothing is reported of
 	// the guest: a retry in vain is no news.
 	retrySettle = time.Second
 )

@@ -280,7 +280,7 @@ func (m *VM) movedSince(before *nodev1.VirtualMachine, from, next lifecycle.Stat
 	return true
 }
 
-// stamp is a moment that a VMM or a shim has told, or now if it is none that can be
+// stamp is a moment that a VMM or a shim has reported, or now if it is none that can be
 // written down (the years 1 to 9999): a record with such a one could not be kept.
 func stamp(told time.Time) *timestamppb.Timestamp {
 	if at := timestamppb.New(told); at.IsValid() {

@@ -34,7 +34,7 @@ type state struct {
 	same, sameObject string
 	// applied is the object that was applied last.
 	applied string
-	// told are the events about what goes on, which are not repeated.
+	// told are the events already sent, which are not repeated.
 	told map[string]string
 }
 

@@ -1,5 +1,5 @@
 // Package metrics has the autopilot's own metrics. Those of controller-runtime and of Go's runtime
-// come beside them. Start reading at Metrics.
+// are served with them. Start reading at Metrics.
 package metrics
 
 import (

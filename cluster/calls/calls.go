@@ -1,6 +1,6 @@
 // Package calls makes short calls to nodes' agents and pods for reconcilers, which don't wait for them:
 // a reconciler that asks again learns how the call ended. It bounds how many calls of a node are under
-// way, gives each namespace its turn, has nobody wait for one that hangs, and makes no call again and
+// way, gives each namespace its turn, keeps no other waiting for one that hangs, and makes no call again and
 // again. It must not know what is called. Start reading at Calls.Make.
 package calls
 
@@ -46,7 +46,7 @@ type Key struct {
 
 // Answer is what is known of a call.
 type Answer[R any] struct {
-	// Ended: the call has ended, with Result and Err. It is said once.
+	// Ended: the call has ended, with Result and Err. It is reported once.
 	Ended  bool
 	Result R
 	Err    error

@@ -1,5 +1,5 @@
 // Package claimuse says how VMs and imports use the disks on claims, and which of them can't have one at the same time: a
-// disk has one writer, or several that share it, and what is read nobody writes to. It must not know who runs where. Start
+// disk has one writer, or several that share it, and what is only read has no writer. It must not know who runs where. Start
 // reading at Use.
 package claimuse
 

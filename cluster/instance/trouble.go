@@ -15,7 +15,7 @@ import (
 
 const (
 	// quietPatience is how long a pod that has a node may start no container, and give no
-	// reason, before its events are read: a Secret that is missing is said nowhere else.
+	// reason, before its events are read: a missing Secret is reported nowhere else.
 	quietPatience = 10 * time.Second
 	// quietInterval is the most between two readings.
 	quietInterval = time.Minute
@@ -137,7 +137,7 @@ func kindOf(resource string) string {
 	return "ServiceAccount"
 }
 
-// doesNotStart begins what is said of a pod's failures.
+// doesNotStart begins the message about a pod's failures.
 const doesNotStart = "the VM's pod does not start: "
 
 // volatile is what runtimes number their tries by.

@@ -200,7 +200,7 @@ func volumeName(name string) string {
 	return "x-" + short(name, maxVolumeName-2)
 }
 
-// short is a name cut to a length, told from others by a hash.
+// short is a name cut to a length, kept apart from others by a hash.
 func short(name string, length int) string {
 	sum := sha256.Sum256([]byte(name))
 	end := "-" + hex.EncodeToString(sum[:4])

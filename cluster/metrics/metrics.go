@@ -1,5 +1,5 @@
 // Package metrics has the metrics of vmlet-controller and vmlet-api that are vmlet's own. Those of
-// controller-runtime and of Go's runtime come beside them. Start reading at Collector.
+// controller-runtime and of Go's runtime are served with them. Start reading at Collector.
 package metrics
 
 import (

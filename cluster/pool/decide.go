@@ -95,7 +95,7 @@ func warning(reason, format string, args ...any) event {
 	return event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
-// decision is what is to be done now, what is said of it, and when the pool is looked at again at the latest.
+// decision is what is to be done now, its events and conditions, and when the pool is looked at again at the latest.
 type decision struct {
 	actions []action
 	events  []event

@@ -128,7 +128,7 @@ func (s *Server) stream(c *call, datagrams bool, open func(ctx context.Context) 
 	return nil
 }
 
-// upgrader lets every origin in: who asks has been authenticated by the API server, and not by
+// upgrader lets every origin in: the user has been authenticated by the API server, and not by
 // what browsers send unasked.
 func upgrader() *websocket.Upgrader {
 	return &websocket.Upgrader{

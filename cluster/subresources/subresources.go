@@ -39,7 +39,7 @@ type Options struct {
 	Agents Agents
 	// PodName is the name of an instance's pod.
 	PodName func(*kubevirtv1.VirtualMachineInstance) string
-	// Authenticator says who asks, by the word of the API server that passes requests on, and
+	// Authenticator returns the user, whom the API server names that passes requests on, and
 	// Authorizer asks that whether they may.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer

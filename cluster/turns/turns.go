@@ -1,5 +1,5 @@
 // Package turns shares a node's places out among calls that take long: each namespace has its turn,
-// and a call that hangs keeps nobody waiting. It must not know what is called, nor any clock. Start
+// and a call that hangs keeps no other waiting. It must not know what is called, nor any clock. Start
 // reading at Turns.
 package turns
 

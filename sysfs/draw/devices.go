@@ -57,7 +57,7 @@ func (m *model) hang() {
 		r, listed := roleOf(p)
 		_, hasParent := functions[p.PhysicalFunction]
 		switch {
-		case p.PhysicalFunction != "" && hasParent: // told with its physical function
+		case p.PhysicalFunction != "" && hasParent: // drawn with its physical function
 			continue
 		case !listed:
 			m.unlisted++

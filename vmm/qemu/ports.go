@@ -110,7 +110,7 @@ func (b *builder) madeWith(extra map[string]string) {
 
 // queues are those of a virtio disk or controller on PCI: one a vCPU that the machine was
 // started with, which is QEMU's own choice, too (virtio_pci_optimal_num_queues in
-// hw/virtio/virtio-pci.c). It is said, as a restore with other vCPUs would have another,
+// hw/virtio/virtio-pci.c). It is set, as a restore with other vCPUs would have another,
 // and could not load the device. 0: QEMU chooses, as where the image was made.
 func (b *builder) queues() int {
 	vcpus := spec.VCPUs(b.spec.GetCpu())

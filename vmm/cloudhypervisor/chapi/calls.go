@@ -216,7 +216,7 @@ func (c *Client) Snapshot(ctx context.Context, folder string) error {
 type RestoreMode string
 
 const (
-	// RestoreCopy reads all of it first. It is what the VMM does if nothing is said.
+	// RestoreCopy reads all of it first. It is the VMM's default.
 	RestoreCopy RestoreMode = "Copy"
 	// RestoreOnDemand reads what the guest touches when it does, and the rest
 	// behind its back, by userfaultfd(2). The file must stay until that has ended,

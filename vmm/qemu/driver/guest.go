@@ -126,7 +126,7 @@ func (m *machine) withAgent(ctx context.Context, speak func(*qga.Client) error) 
 	return speak(agent)
 }
 
-// checkAgent asks QEMU whether anybody in the guest has opened the port: nobody waits for
+// checkAgent asks QEMU whether anybody in the guest has opened the port: no caller waits for
 // an agent that is not there.
 func (m *machine) checkAgent(ctx context.Context) error {
 	var ports []struct {

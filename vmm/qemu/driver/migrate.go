@@ -123,7 +123,7 @@ func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) err
 		return err
 	}
 	defer in.Close()
-	// Told so, QEMU stays when the state is damaged, and says what is wrong. One
+	// With that, QEMU stays when the state is damaged, and says what is wrong. One
 	// that doesn't know the argument exits and says it with its last words.
 	err = m.transfer(ctx, in, "migrate-incoming", object{"exit-on-error": false})
 	if refused(err) {

@@ -127,7 +127,7 @@ func (m *monitor) removeVCPU(ctx context.Context, path string) error {
 	case errors.Is(err, qmp.DeviceNotFound):
 		return nil
 	case errors.As(err, &refused) && !strings.Contains(refused.Desc, "in the process of unplug"):
-		// A guest that has no driver for it yet has not told the machine so.
+		// A guest that has no driver for it yet has not reported it to the machine.
 		return fmt.Errorf("%w: %w", vmm.ErrGuestKeeps, err)
 	case err != nil && refused == nil:
 		return keeps(ctx, err)

@@ -1,5 +1,5 @@
 // Package qemutest has VMs that QEMU's planner and prober are tested with, and what
-// QEMUs said of themselves.
+// QEMUs answered.
 package qemutest
 
 import (

@@ -111,7 +111,7 @@ func fromIntent(o *Objects) []Finding {
 	switch strategy(o.VM) {
 	case kubevirtv1.RunStrategyHibernate:
 		if o.VM.Status.HibernationStatus != nil {
-			return nil // what it says is said below
+			return nil // what it says is reported below
 		}
 		f.Reason, f.Message = "Hibernate", "it did not run when it was to be hibernated: nothing was saved"
 	case kubevirtv1.RunStrategyHalted:

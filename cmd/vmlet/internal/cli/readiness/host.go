@@ -186,7 +186,7 @@ func passthrough(doc *capabilitiesv1.Capabilities) []Check {
 	groups, vfio := doc.GetHost().GetIommuGroups(), doc.GetHost().GetVfio()
 	switch {
 	case groups == nil || groups.GetTotal() == 0 && !told(doc, fact.HostIOMMUGroups):
-		return nil // what is unknown is said once
+		return nil // what is unknown is reported once
 	case groups.GetTotal() == 0:
 		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: iommuRemedy(doc)}}
 	}

@@ -1,5 +1,5 @@
-// Package readiness words a capabilities document for an administrator: what is
-// fine, what is amiss, and what to do about it.
+// Package readiness presents a capabilities document to an administrator: what is
+// fine, what is wrong, and what to do about it.
 package readiness
 
 import (
