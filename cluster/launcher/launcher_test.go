@@ -454,7 +454,7 @@ func TestPodFaults(t *testing.T) {
 		{"long command line", changed(t, "domain: {devices: {}, firmware: {kernelBoot: {kernelArgs: '"+strings.Repeat("a", 60<<10)+"', container: {image: a, kernelPath: /k}}}}"),
 			"shorten it, above all spec.domain.firmware"},
 		{"long cloud-init", changed(t, "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userData: '"+strings.Repeat("a", 65<<10)+"'}}]"),
-			"spec.volumes: Invalid value: the list of what is made of them takes"},
+			"spec.volumes: Invalid value: their description for the pod takes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := launcher.Pod(c.in)
