@@ -34,7 +34,7 @@ func (s *ender) watch(v *vm) {
 	s.record(exit)
 	faultpoint.Reach("shim.end.recorded")
 	if err := v.undo.Run(); err != nil {
-		s.log.Error("clean up after the VMM", "error", err)
+		s.log.Error("failed to clean up after the VMM", "error", err)
 	}
 	faultpoint.Reach("shim.end.undone")
 	s.log.Info("VMM ended", "reason", exit.Reason, "code", exit.Code, "signal", exit.Signal)

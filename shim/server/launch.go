@@ -79,7 +79,7 @@ func (s *launcher) launch(l *launch) (any, error) {
 		err = l.run(op.ctx)
 	}
 	if undo := l.cleanUp(err == nil); undo != nil {
-		l.log.Error("clean up after the launch", "error", undo)
+		l.log.Error("failed to clean up after the launch", "error", undo)
 	}
 	if err == nil && op.ctx.Err() != nil {
 		err = context.Cause(op.ctx)

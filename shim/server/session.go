@@ -175,7 +175,7 @@ func (s *session) takePrepared() *operation {
 // record writes exit.json.
 func (s *session) record(exit *shim.Exit) {
 	if err := writeJSON(s.state, shim.ExitName, exit); err != nil {
-		s.log.Error("write down how the VMM ended", "error", err, "reason", exit.Reason)
+		s.log.Error("failed to record how the VMM ended", "error", err, "reason", exit.Reason)
 	}
 }
 

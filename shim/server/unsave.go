@@ -175,6 +175,6 @@ func (s *saves) dropPrepared(p *prepared) {
 	}
 	p.expire.Stop()
 	if err := s.clear(p); err != nil {
-		s.log.Error("remove an unfinished image", "error", err)
+		s.log.Error("failed to remove an unfinished image", "error", err)
 	}
 }

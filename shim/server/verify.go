@@ -26,7 +26,7 @@ func (s *launcher) verify(ctx context.Context, v *vm, img *memory.Image) {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if _, err := v.machine.Stop(call); err != nil {
-		s.log.Error("pause the guest", "error", err)
+		s.log.Error("failed to pause the guest", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
