@@ -24,6 +24,10 @@ type Plan struct {
 	ID   string `json:"id"`
 	// VMM names the driver that talks to it: "qemu".
 	VMM string `json:"vmm"`
+	// Driver is the program that talks to it instead, by the driver protocol; nil: the shim
+	// has the driver itself. A shim that doesn't know this field refuses a VMM that it
+	// doesn't know.
+	Driver *Driver `json:"driver,omitempty"`
 	// Program is the VMM's absolute path; Args do not repeat it.
 	Program string   `json:"program"`
 	Args    []string `json:"args"`
@@ -58,6 +62,14 @@ type Dedicated struct {
 	VCPUs int `json:"vcpus"`
 	// IsolateEmulatorThread: the VMM's other threads have one, too, or two.
 	IsolateEmulatorThread bool `json:"isolateEmulatorThread,omitempty"`
+}
+
+// Driver is a program that speaks the driver protocol (proto/vmlet/driver/v1). It runs as
+// the VMM's user.
+type Driver struct {
+	// Program is its absolute path; Args do not repeat it.
+	Program string   `json:"program"`
+	Args    []string `json:"args,omitempty"`
 }
 
 // User is who the VMM runs as, set before exec.

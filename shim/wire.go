@@ -101,6 +101,11 @@ func (w *Wire) Receive(v any) ([]*os.File, error) {
 	return w.receive(v, func(size int) error { return checkSize(size, MaxMessage) })
 }
 
+// ReceiveAtMost is Receive of a message that has at most so many bytes.
+func (w *Wire) ReceiveAtMost(v any, most int) ([]*os.File, error) {
+	return w.receive(v, func(size int) error { return checkSize(size, most) })
+}
+
 // receive is Receive of a message that admit, which is given its size in bytes before
 // any of it is read, does not refuse.
 func (w *Wire) receive(v any, admit func(size int) error) ([]*os.File, error) {

@@ -26,6 +26,7 @@ import (
 	chwire "github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
 	qemuwire "github.com/vmlet/vmlet/vmm/qemu/wire"
+	remotedriver "github.com/vmlet/vmlet/vmm/remote/driver"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".
@@ -137,6 +138,7 @@ func serve(ctx context.Context, o server.Options, ready func(), stop ...os.Signa
 		return nil, err
 	}
 	o.Drivers = drivers()
+	o.Remote = remotedriver.Remote{Log: o.Log}
 	s, err := server.New(o)
 	if err != nil {
 		return nil, err

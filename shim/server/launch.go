@@ -55,7 +55,12 @@ func (s *launcher) checkPlan(p *plan.Plan) (control.Driver, error) {
 		return nil, fault.New(shim.CodeInvalid, "plan", "missing")
 	}
 	driver := s.o.Drivers[p.VMM]
+	if p.Driver != nil {
+		driver = s.o.Remote
+	}
 	switch {
+	case p.Driver != nil && !filepath.IsAbs(p.Driver.Program):
+		return nil, fault.New(shim.CodeInvalid, "driver.program", "%q is not an absolute path", p.Driver.Program)
 	case driver == nil:
 		return nil, fault.New(shim.CodeInvalid, "vmm", "%q is unknown to this shim", p.VMM)
 	case !filepath.IsAbs(p.Program):

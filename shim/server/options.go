@@ -22,7 +22,9 @@ type Options struct {
 	Listener *net.UnixListener
 	// Drivers by the name that a plan gives its VMM.
 	Drivers map[string]control.Driver
-	Log     *slog.Logger
+	// Remote is the driver of plans that name a program of their own; nil: there is none.
+	Remote control.Driver
+	Log    *slog.Logger
 	// Grace that the guest has to shut down when Run's context ends.
 	Grace time.Duration
 	// PressEvery is how often the power button is pressed until the guest shuts down; 0: every
