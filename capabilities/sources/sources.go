@@ -19,11 +19,13 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/internal/strictyaml"
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
 	"github.com/vmlet/vmlet/vmm/profile"
 	qemuprobe "github.com/vmlet/vmlet/vmm/qemu/probe"
+	"github.com/vmlet/vmlet/vmm/remote"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
@@ -41,6 +43,9 @@ const (
 type Config struct {
 	QEMU            QEMU            `yaml:"qemu"`
 	CloudHypervisor CloudHypervisor `yaml:"cloudHypervisor"`
+	// Drivers are programs that speak the driver protocol, each for a VMM that vmlet doesn't
+	// know, or in place of one that it does.
+	Drivers []Driver `yaml:"drivers"`
 
 	// VMMs are their names in the order in which "auto" prefers them; those that it
 	// doesn't have come after them. Default: vmlet's order, QEMU first.
@@ -103,6 +108,15 @@ type CloudHypervisor struct {
 	Firmware string `yaml:"firmware"`
 }
 
+// Driver is a program that speaks the driver protocol.
+type Driver struct {
+	// Name is the VMM's in specifications.
+	Name string `yaml:"name"`
+	// Program is its absolute path. Everybody who may run VMs runs it.
+	Program string   `yaml:"program"`
+	Args    []string `yaml:"args"`
+}
+
 // firmware is a list of one; nil: the default.
 func (c CloudHypervisor) firmware() []string {
 	if c.Firmware == "" {
@@ -153,6 +167,23 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 	}
 	c.VirtualizationProfile.Validate(standard.Registry(), vmmstandard.Registry(), fault)
 	c.PermittedHostDevices.Validate(fault)
+	c.validateDrivers(fault)
+}
+
+func (c Config) validateDrivers(fault func(key, format string, args ...any)) {
+	for i, d := range c.Drivers {
+		key := fmt.Sprintf("drivers[%d]", i)
+		if d.Program == "" {
+			fault(key+".program", "it is missing: want the absolute path of a program that speaks the driver protocol")
+		}
+		checkPath(fault, key+".program", d.Program)
+		if _, err := vmm.NewRegistry(remote.New(remote.Config{Name: d.Name})); err != nil {
+			fault(key+".name", "%v", err)
+		}
+		if slices.ContainsFunc(c.Drivers[:i], func(o Driver) bool { return o.Name == d.Name }) {
+			fault(key+".name", "%s is there twice", d.Name)
+		}
+	}
 }
 
 // checkPath reports a path that is neither empty nor absolute and clean.
@@ -211,13 +242,28 @@ func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
 	if o.KeepIn != "" {
 		q.CacheFile = filepath.Join(o.KeepIn, qemuFile)
 	}
-	return inOrder(c.VMMs, []vmm.Program{
+	return inOrder(c.VMMs, c.withDrivers(o.Log, []vmm.Program{
 		qemuprobe.New(q),
 		chprobe.New(chprobe.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
 			Hypervisors: known, HostKey: hostKey,
 		}),
-	})
+	}))
+}
+
+// withDrivers adds the VMMs that have a driver of their own, or puts them in the place of
+// those of the same name.
+func (c Config) withDrivers(log *slog.Logger, programs []vmm.Program) []vmm.Program {
+	for _, d := range c.Drivers {
+		v := remote.New(remote.Config{Name: d.Name, Driver: plan.Driver{Program: d.Program, Args: d.Args}, Log: log})
+		at := slices.IndexFunc(programs, func(p vmm.Program) bool { return p.Name() == d.Name })
+		if at < 0 {
+			programs = append(programs, v)
+			continue
+		}
+		programs[at] = v
+	}
+	return programs
 }
 
 // inOrder puts those that are named first, in that order.

@@ -47,7 +47,7 @@ func (g target) does(c conformance, all []target) bool {
 // version, of those that don't crawl, if there is one.
 func foremost(vmm string, all []target) (found target) {
 	for _, g := range all {
-		if g.vmm == vmm && (found.name == "" || found.crawls || !g.crawls) {
+		if g.vmm == vmm && !g.driver && (found.name == "" || found.crawls || !g.crawls) {
 			found = g
 		}
 	}

@@ -29,6 +29,8 @@ type target struct {
 	crawls bool
 	// firmware: much of it runs before the guest does.
 	firmware bool
+	// driver: vmlet speaks to it by the driver protocol.
+	driver bool
 	// words are the VMM's own for its events that cases look for.
 	words words
 	// foreign are claims in a manifest that this VMM doesn't take.
@@ -50,7 +52,24 @@ func targets(t *testing.T) []target {
 	if slices.Contains(under, "kvm") {
 		all = append(all, ofCloudHypervisor(t))
 	}
-	return all
+	return append(all, byDriver(t))
+}
+
+// byDriver is the newest QEMU behind the driver protocol, under emulation: the driver is asked
+// by a user without rights, who may not open /dev/kvm on every machine.
+func byDriver(t *testing.T) target {
+	t.Helper()
+	g := ofQEMU(t, []string{"emulation"})
+	last := g[len(g)-1]
+	program := filepath.Join(bin, "driver")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", program, "github.com/vmlet/vmlet/test/driver")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the driver: %v: %s", err, out)
+	}
+	last.name, last.driver = last.name+" by the driver protocol", true
+	last.options.config = fmt.Sprintf("drivers: [{name: qemu, program: %s, args: [qemu, %s]}]\n", program, last.options.qemu.binary)
+	return last
 }
 
 func ofQEMU(t *testing.T, hypervisors []string) []target {
