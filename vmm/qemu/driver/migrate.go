@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -132,12 +135,25 @@ func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) err
 	return err
 }
 
+// reopen gives QEMU an offset of its own. A driver that is a program without rights may not open
+// the file; what it was passed was opened for it alone.
 func reopen(f *os.File, flags int) (*os.File, error) {
 	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flags, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return duplicate(f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s again: %w", f.Name(), err)
 	}
 	return again, nil
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // configure sets the capabilities. events and x-ignore-shared are as old as

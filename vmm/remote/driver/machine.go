@@ -79,7 +79,13 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 
 func (m *machine) Regain(ctx context.Context) error { return m.call(ctx, "Regain", nil, nil) }
 
+// LoadState passes a descriptor that was opened for the driver alone: it may not open the file
+// by itself, and its offset is nobody else's.
 func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) error {
+	if own, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil { // else the shim has no such right either
+		defer own.Close()
+		f = own
+	}
 	return m.callLong(ctx, wire.Settling, "LoadState", wire.LoadStateRequest{SharedRAM: sharedRAM}, nil, f)
 }
 
