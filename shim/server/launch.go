@@ -216,7 +216,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 		v.undo.Push(v.freeRAM)
 		return v.ram, l.allocateNear(ctx)
 	}
-	if l.image == nil {
+	if l.image == nil || !v.plan.Restore.Lazy { // the VMM has RAM to itself
 		return nil, nil
 	}
 	l.lazyImage = l.image
