@@ -117,7 +117,13 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 // Names are those that specifications may have, whether this node has what they stand for or
 // not.
 func (n *Node) Names() spec.Names {
-	return spec.Names{Hypervisors: n.Hypervisors.Names(), VMMs: standard.Registry().Names()}
+	names := standard.Registry().Names()
+	for _, v := range n.VMMs {
+		if !slices.Contains(names, v.Name()) { // one with a driver of its own
+			names = append(names, v.Name())
+		}
+	}
+	return spec.Names{Hypervisors: n.Hypervisors.Names(), VMMs: names}
 }
 
 // VMMNames are those of the VMMs that VMs are run with, the preferred one first.
