@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/hypervisor/standard/probe"
 	"github.com/vmlet/vmlet/sysfs"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
 	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
@@ -23,7 +23,7 @@ func main() {
 		os.Exit(2)
 	}
 	s := driverkit.Stack{Version: "driver of vmlet's tests", Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	hypervisors := standard.Registry(sysfs.Roots{}).All()
+	hypervisors := probe.Hypervisors(sysfs.Roots{}).All()
 	switch binary := os.Args[2]; os.Args[1] {
 	case "qemu":
 		s.VMM, s.Driver = qemuprobe.New(qemuprobe.Config{Binary: binary, Hypervisors: hypervisors}), qemudriver.QEMU{}

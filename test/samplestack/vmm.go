@@ -26,6 +26,8 @@ const (
 // microVM is the VMM without a VM.
 type microVM struct{ binary string }
 
+func (*microVM) Traits(string) vmm.Traits { return vmm.Traits{Disks: []string{"virtio"}} }
+
 func (*microVM) Name() string { return name }
 
 // Info runs the program, which tells its version in its first line.

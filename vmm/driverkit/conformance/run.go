@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/remote"
 	"github.com/vmlet/vmlet/vmm/remote/driver"
@@ -39,7 +39,7 @@ func (t *trial) open() (*net.UnixConn, func() error, error) {
 type running struct {
 	folder  string
 	cmd     *exec.Cmd
-	machine server.Machine
+	machine control.Machine
 	printed atomic.Int64
 	undo    []func()
 }
@@ -142,7 +142,7 @@ func (t *trial) start(ctx context.Context, p *plan.Plan) (r *running, err error)
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(folder, name))
 	}
-	r.machine, err = driver.New(ctx, child.Conn, server.Link{Plan: p, PID: r.cmd.Process.Pid, Dial: dial, Listen: func(string) (*net.UnixListener, error) {
+	r.machine, err = driver.New(ctx, child.Conn, control.Link{Plan: p, PID: r.cmd.Process.Pid, Dial: dial, Listen: func(string) (*net.UnixListener, error) {
 		return nil, errors.New("this program has no sockets for agents")
 	}}, child.Close)
 	if err != nil {
