@@ -1,5 +1,5 @@
 // Package hypervisor is the contract behind which KVM, MSHV and plain emulation look alike. Each has two halves, as VMMs have. A
-// Kind is what it is on every node: its names, the devices that pods request, defaults, limits. Whoever judges specifications
+// Kind is what it is on every node: its names, the devices that pods request, defaults, limits. A program that judges specifications
 // away from a node links only these (hypervisor/standard lists them). A Hypervisor is a Kind on one node: its device there, and
 // whether it works (hypervisor/standard/probe). That is tried (a virtual machine is made and, with KVM, a tiny guest is run),
 // never taken from the presence of a device node.

@@ -181,7 +181,7 @@ func (c Config) validateDrivers(fault func(key, format string, args ...any)) {
 			fault(key+".name", "%v", err)
 		}
 		if slices.ContainsFunc(c.Drivers[:i], func(o Driver) bool { return o.Name == d.Name }) {
-			fault(key+".name", "%s is there twice", d.Name)
+			fault(key+".name", "%s is listed twice", d.Name)
 		}
 	}
 }

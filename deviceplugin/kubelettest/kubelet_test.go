@@ -133,10 +133,10 @@ func TestRegistrationsRefused(t *testing.T) {
 func TestListsRefused(t *testing.T) {
 	for want, devices := range map[string][]*api.Device{
 		"listed twice": {{ID: "a", Health: api.Healthy}, {ID: "a", Health: api.Healthy}},
-		"64 bytes":    {{ID: strings.Repeat("x", 64), Health: api.Healthy}},
-		"0 bytes":     {{Health: api.Healthy}},
-		"the health":  {{ID: "a", Health: "healthy"}},
-		"NUMA node":   {{ID: "a", Health: api.Healthy, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: -1}}}}},
+		"64 bytes":     {{ID: strings.Repeat("x", 64), Health: api.Healthy}},
+		"0 bytes":      {{Health: api.Healthy}},
+		"the health":   {{ID: "a", Health: "healthy"}},
+		"NUMA node":    {{ID: "a", Health: api.Healthy, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: -1}}}}},
 	} {
 		f := newFixture(t)
 		p := f.serve("p.sock")
@@ -168,7 +168,7 @@ func TestAnswersRefused(t *testing.T) {
 		"2 answers for 1":    {ContainerResponses: []*api.ContainerAllocateResponse{{}, {}}},
 		"no absolute paths":  one(&api.ContainerAllocateResponse{Devices: []*api.DeviceSpec{{HostPath: "null", ContainerPath: "/dev/null", Permissions: "rw"}}}),
 		"no permissions":     one(&api.ContainerAllocateResponse{Devices: []*api.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/null"}}}),
-		"listed twice":        one(&api.ContainerAllocateResponse{Devices: []*api.DeviceSpec{null, null}}),
+		"listed twice":       one(&api.ContainerAllocateResponse{Devices: []*api.DeviceSpec{null, null}}),
 		"of its own":         one(&api.ContainerAllocateResponse{Mounts: []*api.Mount{{HostPath: "/x"}}}),
 		"name of a variable": one(&api.ContainerAllocateResponse{Envs: map[string]string{"a=b": ""}}),
 		"a CDI device":       one(&api.ContainerAllocateResponse{CdiDevices: []*api.CDIDevice{{Name: "kvm"}}}),

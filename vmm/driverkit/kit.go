@@ -1,5 +1,5 @@
 // Package driverkit is the server half of the driver protocol: with it a VMM that vmlet has
-// never heard of becomes a program that vmlet runs VMs with. Whoever writes one implements
+// never heard of becomes a program that vmlet runs VMs with. Its author implements
 // vmm.VMM (the VMM without a VM, and the agent's monitor) and Driver (the shim's side of one
 // that runs), and calls Main. It is the adapter that puts any vmm.VMM behind the protocol,
 // too, which is how the protocol is tested with those that vmlet has.
@@ -77,7 +77,7 @@ func Main(s Stack) int {
 	return 0
 }
 
-// Run serves what this process was started with until the connection of whoever started it
+// Run serves what this process was started with until the connection of its parent
 // ends.
 func Run(ctx context.Context, s Stack) error {
 	conn, err := inherited(wire.ConnectionFile, net.FileConn)

@@ -1,4 +1,4 @@
-// Package conformance tries a driver as vmlet would use it, for whoever writes one: the program
+// Package conformance tries a driver as vmlet would use it, for its author: the program
 // vmlet-driver-conformance and the tests of drivers call Run. It needs neither an agent nor a
 // shim, and no rights; with a kernel it also runs a VM, and saves and restores it.
 package conformance
@@ -86,7 +86,7 @@ func (t *trial) options() process.Options {
 	return process.Options{Program: t.o.Driver.Program, Args: t.o.Driver.Args, User: self(), Log: t.o.Log}
 }
 
-// self is the user that tries: whoever tries a driver runs it as himself.
+// self is the user that tries: an author runs his driver as himself.
 func self() *plan.User {
 	if os.Geteuid() != 0 {
 		return nil

@@ -74,7 +74,7 @@ func (t *trial) runs(ctx context.Context) {
 	if err == nil && t.planned.Memory.InVMM {
 		t.check("another VMM goes on from the save", t.restores(ctx, saved))
 	}
-	t.check("the VMM ends when it is told to", first.quits(ctx))
+	t.check("the VMM ends on request", first.quits(ctx))
 }
 
 func (t *trial) restores(ctx context.Context, saved *os.File) error {
@@ -236,7 +236,7 @@ func (r *running) quits(ctx context.Context) error {
 	}
 	e := r.machine.Ending(ctx)
 	if !e.Told || e.Panicked {
-		return fmt.Errorf("its ending is %+v, want that it was told", e)
+		return fmt.Errorf("its ending is %+v, want one on request", e)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package process starts a driver's program: without rights, bounded in what it says, and
-// gone when whoever started it is. It knows nothing of the protocol but how a program is
+// gone when its parent is. It knows nothing of the protocol but how a program is
 // started for it (package wire). Start with Start.
 package process
 
