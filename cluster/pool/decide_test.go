@@ -264,7 +264,7 @@ func TestDecide(t *testing.T) {
 		"standby is refilled":             {"{replicas: 2, standby: {replicas: 1}}", vms{up, up}, nil, "", "prepare web-2"},
 		"standby, all are taken":          {"{replicas: 4, standby: {replicas: 1}}", vms{up, standing(asleep), standing(halted)}, nil, "", "take web-1, take web-2, create web-3"},
 		"standby that is not prepared":    {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", "create web-2"},
-		"standby after preserved memory":  {"{replicas: 3, standby: {replicas: 1}}", vms{up, standing(asleep), asleep}, nil, "", "wake web-2, take web-1"},
+		"standby after preserved memory":  {"{replicas: 3, standby: {replicas: 1}}", vms{up, standing(asleep), asleep}, nil, "", "resume web-2, take web-1"},
 		"standby before preserved disks":  {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, []claim{kept(2, 0)}, "", "take web-1"},
 		"standby takes no preserved disk": {"{replicas: 1, standby: {replicas: 1}}", vms{up}, []claim{kept(1, 0)}, "", "prepare web-2"},
 		"standby, newest template first":  {"{replicas: 2, maxUnavailable: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(asleep)}, nil, "", "take web-2"},

@@ -215,7 +215,7 @@ func refuseSuspend(_ context.Context, c *connection, call *wire.Call) (any, []*o
 	if err != nil {
 		return nil, nil, err
 	}
-	var out wire.RefuseSaveResponse
+	var out wire.RefuseSuspendResponse
 	if err := s.RefuseSuspend(vm); err != nil {
 		out.Reason = err.Error()
 	}

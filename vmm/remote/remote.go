@@ -472,8 +472,8 @@ func (v *VMM) RefuseSave(s *specv1.VirtualMachineSpec) spec.FieldErrors {
 	if !v.has(wire.FeatureRefuseSave) {
 		return nil
 	}
-	answer, err := v.refusal("RefuseSave", s)
-	if err != nil {
+	var answer wire.RefuseSaveResponse
+	if err := v.refusal("RefuseSave", s, &answer); err != nil {
 		var faults spec.FieldErrors
 		faults.Add("vmm", "%v", err)
 		return faults
@@ -486,19 +486,20 @@ func (v *VMM) RefuseSuspend(s *specv1.VirtualMachineSpec) error {
 	if !v.has(wire.FeatureSuspend) {
 		return fmt.Errorf("vmm: %s has no channel to an agent in the guest, which would suspend the guest to disk: save the VM instead", v.config.Name)
 	}
-	answer, err := v.refusal("RefuseSuspend", s)
+	var answer wire.RefuseSuspendResponse
+	err := v.refusal("RefuseSuspend", s, &answer)
 	if err == nil && answer.Reason != "" {
 		err = errors.New(clip(answer.Reason))
 	}
 	return err
 }
 
-func (v *VMM) refusal(method string, s *specv1.VirtualMachineSpec) (answer wire.RefuseSaveResponse, err error) {
+func (v *VMM) refusal(method string, s *specv1.VirtualMachineSpec, answer any) error {
 	encoded, err := spec.MarshalJSON(s)
 	if err != nil {
-		return answer, err
+		return err
 	}
-	return answer, v.pure(method, wire.RefuseSaveRequest{Spec: encoded}, &answer)
+	return v.pure(method, wire.RefuseSaveRequest{Spec: encoded}, answer)
 }
 
 func plug(r vmm.PlugRequest) (wire.PlanAttachRequest, error) {

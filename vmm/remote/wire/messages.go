@@ -113,8 +113,10 @@ type (
 		Spec json.RawMessage `json:"spec,omitempty"`
 	}
 	RefuseSaveResponse struct {
-		Reason string  `json:"reason,omitempty"`
 		Faults []Fault `json:"faults,omitempty"`
+	}
+	RefuseSuspendResponse struct {
+		Reason string `json:"reason,omitempty"`
 	}
 	Plug struct {
 		Launch   *Launch         `json:"launch,omitempty"`
@@ -135,15 +137,14 @@ type (
 
 // What is the same as another message.
 type (
-	ManifestRequest       = PlanRequest
-	RefuseSuspendRequest  = RefuseSaveRequest
-	RefuseSuspendResponse = RefuseSaveResponse
-	PlanDetachRequest     = PlanAttachRequest
-	WatchResponse         = StartResponse
-	DetachRequest         = InstructionsRequest
-	AwaitGoneRequest      = InstructionsRequest
-	LoadStateRequest      = SaveStateRequest
-	ListenRequest         = DialRequest
+	ManifestRequest      = PlanRequest
+	RefuseSuspendRequest = RefuseSaveRequest
+	PlanDetachRequest    = PlanAttachRequest
+	WatchResponse        = StartResponse
+	DetachRequest        = InstructionsRequest
+	AwaitGoneRequest     = InstructionsRequest
+	LoadStateRequest     = SaveStateRequest
+	ListenRequest        = DialRequest
 )
 
 // Of one VM, for the shim.

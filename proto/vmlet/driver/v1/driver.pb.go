@@ -1548,10 +1548,8 @@ func (x *RefuseSaveRequest) GetSpec() *v11.VirtualMachineSpec {
 
 type RefuseSaveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why the guest can't suspend itself; empty: it can.
-	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Why the VM can't be saved; none: it can.
-	Faults        []*Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
+	Faults        []*Fault `protobuf:"bytes,1,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1584,13 +1582,6 @@ func (x *RefuseSaveResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RefuseSaveResponse.ProtoReflect.Descriptor instead.
 func (*RefuseSaveResponse) Descriptor() ([]byte, []int) {
 	return file_vmlet_driver_v1_driver_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *RefuseSaveResponse) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
 }
 
 func (x *RefuseSaveResponse) GetFaults() []*Fault {
@@ -1645,8 +1636,9 @@ func (x *RefuseSuspendRequest) GetSpec() *v11.VirtualMachineSpec {
 }
 
 type RefuseSuspendResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why the guest can't suspend itself; empty: it can.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6342,10 +6334,9 @@ const file_vmlet_driver_v1_driver_proto_rawDesc = "" +
 	"\bmanifest\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bmanifest\"\x14\n" +
 	"\x12CheckImageResponse\"J\n" +
 	"\x11RefuseSaveRequest\x125\n" +
-	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"\\\n" +
-	"\x12RefuseSaveResponse\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\x12.\n" +
-	"\x06faults\x18\x02 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"M\n" +
+	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"D\n" +
+	"\x12RefuseSaveResponse\x12.\n" +
+	"\x06faults\x18\x01 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"M\n" +
 	"\x14RefuseSuspendRequest\x125\n" +
 	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"/\n" +
 	"\x15RefuseSuspendResponse\x12\x16\n" +
