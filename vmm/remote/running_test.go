@@ -65,6 +65,12 @@ func (m *fakeMachine) note(what string) {
 	m.said = append(m.said, what)
 }
 
+func (m *fakeMachine) asked() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(m.said, ", ")
+}
+
 func (m *fakeMachine) Stop(context.Context) (bool, error) {
 	m.note("stop")
 	return true, driverkit.ErrVMMClosed
@@ -220,7 +226,7 @@ func TestMachineBehindTheProtocol(t *testing.T) {
 		t.Error("it has a guest's agent that the VMM has not")
 	}
 	want := "stop, load state, regain, continue, power down, quit, attach {\"a\":1} disk"
-	if got := strings.Join(fake.said, ", "); got != want {
+	if got := fake.asked(); got != want {
 		t.Errorf("the VMM was asked %s, want %s", got, want)
 	}
 }
