@@ -105,8 +105,14 @@ func (v *installed) available(t *testing.T, name string, n int32) *poolv1.Virtua
 	p := &poolv1.VirtualMachinePool{}
 	v.eventually(t, func() bool {
 		must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: name}, p))
+		ready := int32(0) // as the pool's status may be older than what the test did to a member
+		for _, vm := range v.members(t, name) {
+			if vm.DeletionTimestamp == nil && vm.Status.Ready {
+				ready++
+			}
+		}
 		s := p.Status
-		return s.ObservedGeneration == p.Generation && s.Replicas == n && s.AvailableReplicas == n
+		return s.ObservedGeneration == p.Generation && s.Replicas == n && s.AvailableReplicas == n && ready == n
 	}, func() string { return fmt.Sprintf("pool %s has not %d VMs that are available: %s", name, n, text(p)) })
 	return p
 }
