@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/internal/trim"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -114,8 +115,15 @@ func (s *launcher) launch(l *launch) (any, error) {
 		go s.ender.attend(l.vm, c)
 	}
 	go s.guests.keepCredentials(l.vm)
-	go debug.FreeOSMemory() // the agent need not wait for it
+	go trimMemory(l.log) // the agent need not wait for it
 	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
+}
+
+// trimMemory gives back what the last operation has needed: a shim mostly waits.
+func trimMemory(log *slog.Logger) {
+	if err := trim.Process(); err != nil {
+		log.Warn("failed to give back memory", "error", err)
+	}
 }
 
 // recordFailure writes down the end of a VMM that never came up.

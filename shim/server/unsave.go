@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -65,7 +64,7 @@ func (s *saves) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *saves) resume(v *vm, p *prepared) (err error) {
-	defer func() { go debug.FreeOSMemory() }() // not while the guest is paused
+	defer func() { go trimMemory(s.log) }() // not while the guest is paused
 	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
 		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }

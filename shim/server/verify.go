@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/vmlet/vmlet/memory"
@@ -14,7 +13,7 @@ import (
 // is damaged: what it reads from there may be anything.
 func (s *launcher) verify(ctx context.Context, v *vm, img *memory.Image) {
 	err := verifyLazily(ctx, img, s.log)
-	debug.FreeOSMemory()
+	trimMemory(s.log)
 	if err == nil || ctx.Err() != nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package memorylimit
+package trim
 
 import (
 	"os"
@@ -37,10 +37,10 @@ Anonymous:             0 kB
 	}
 }
 
-// TestGiveBack: less of the program is resident afterwards, and it runs.
-func TestGiveBack(t *testing.T) {
+// TestProcess: less of the program is resident afterwards, and it runs.
+func TestProcess(t *testing.T) {
 	before := residentFile(t)
-	if err := giveBack(); err != nil {
+	if err := Process(); err != nil {
 		t.Fatal(err)
 	}
 	if after := residentFile(t); after >= before {
