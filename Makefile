@@ -37,17 +37,22 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 # A part of the cluster's tests, on the cluster that make cluster runs, or else on one of its own.
 PART ?=
 
+# What the part autoscaling needs, which few want.
+METRICS_SERVER = $(if $(VMLET_EVERYTHING)$(filter autoscaling,$(PART)),test/setup metrics-server)
+
 ifneq ($(PART),)
 test: export CGO_ENABLED = 0
 test: export GOFLAGS += -trimpath
 test:
 	test/setup test
+	$(METRICS_SERVER)
 	deploy/image/packages --any >/dev/null
 	VMLET_SHARED_CLUSTER=1 $(GO) test -vet=off -count=1 -v -timeout $(TIMEOUT) ./test/virtualmachines -run 'TestVirtualMachines/$(PART)$$'
 	@echo "vmlet: $(PART) passed"
 else
 test: ## every check and every test; PART=hibernate: a part of the cluster's; TIMES=FILE: what each package takes; VMLET_EVERYTHING=1: all versions and hypervisors
 	test/setup test
+	$(METRICS_SERVER)
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
 	@$(MAKE) --no-print-directory -j2 test-vms test-rest

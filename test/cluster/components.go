@@ -150,6 +150,8 @@ func (n *Node) arguments(component string) []string {
 		}
 	case DNS:
 		return []string{"-conf=" + c.path("etc/Corefile")}
+	case MetricsServer:
+		return c.metricsArguments()
 	}
 	return n.storageArguments(component)
 }

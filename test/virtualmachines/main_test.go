@@ -86,6 +86,7 @@ func (v *installed) all(t *testing.T) {
 	v.part(t, "growing", v.testGrowing)
 	v.part(t, "many", v.testMany)
 	v.part(t, "pool", v.testPool)
+	v.part(t, autoscalingPart, v.testAutoscaling)
 	v.part(t, "access", v.testAccess)
 	v.part(t, "virtctl", v.testVirtctl)
 	v.part(t, "stack with a VMM", v.testCloudStack)
@@ -102,7 +103,8 @@ func (v *installed) all(t *testing.T) {
 
 // rare are parts that the short form has where they are named.
 func (v *installed) rare() map[string]func(*testing.T) {
-	return map[string]func(*testing.T){faultsPart: v.testHibernateFaults, lostSightPart: v.testLostSight, deadNodePart: v.testDeadNode, suspendPart: v.testSuspendToDisk}
+	return map[string]func(*testing.T){faultsPart: v.testHibernateFaults, lostSightPart: v.testLostSight, deadNodePart: v.testDeadNode, suspendPart: v.testSuspendToDisk,
+		autoscalingPart: v.testAutoscaling}
 }
 
 // short are the parts of every day: the others take a quarter of an hour.
