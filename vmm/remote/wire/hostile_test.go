@@ -170,16 +170,23 @@ func open(t *testing.T) int {
 
 // TestCancel: the other side is told when nobody waits any more.
 func TestCancel(t *testing.T) {
-	told := make(chan struct{})
+	begun, told := make(chan struct{}), make(chan struct{})
 	a, b := ends(t, nil)
 	NewPeer(b, func(ctx context.Context, _ *Call) (any, []*os.File, error) {
+		close(begun)
 		<-ctx.Done()
 		close(told)
 		return nil, nil, ctx.Err()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := a.Call(ctx, "Hang", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+	over, cancel := context.WithCancelCause(t.Context())
+	late := errors.New("too late")
+	cancel(late)
+	if _, err := a.Call(over, "Hang", nil, nil); !errors.Is(err, late) {
+		t.Errorf("a call that was over before it began: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-begun; cancel(late) }()
+	if _, err := a.Call(ctx, "Hang", nil, nil); !errors.Is(err, late) {
 		t.Errorf("the call: %v", err)
 	}
 	select {

@@ -235,7 +235,8 @@ func (p *Peer) Notify(ctx context.Context, method string, request any) error {
 	return p.send(ctx, Frame{Method: method}, request, nil)
 }
 
-// send ends the connection when the other side doesn't read: half a message may have gone.
+// send ends the connection when the other side doesn't read within sendTime: half a message may have gone. What
+// has begun is not cut short by the end of ctx, for which others' calls would pay.
 func (p *Peer) send(ctx context.Context, f Frame, body any, files []*os.File) error {
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -255,11 +256,10 @@ func (p *Peer) send(ctx context.Context, f Frame, body any, files []*os.File) er
 	case <-p.ctx.Done():
 		return context.Cause(p.ctx)
 	}
-	until := time.Now().Add(sendTime)
-	if d, has := ctx.Deadline(); has && d.Before(until) {
-		until = d
+	if ctx.Err() != nil { // before a byte of it is sent, so that the connection stays good
+		return context.Cause(ctx)
 	}
-	err := p.wire.Conn().SetWriteDeadline(until)
+	err := p.wire.Conn().SetWriteDeadline(time.Now().Add(sendTime))
 	if err == nil {
 		err = p.wire.Send(f, files...)
 	}
