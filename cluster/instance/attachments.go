@@ -41,8 +41,8 @@ func mountedFromStart(p *corev1.Pod, claim string) bool {
 	return false
 }
 
-// attachment is the pod through which a claim is attached to the VM's pod; nil: there is none.
-func (o *state) attachment(claim string) *corev1.Pod {
+// podOfClaim is the pod through which a claim is attached to the VM's pod; nil: there is none.
+func podOfClaim(o *state, claim string) *corev1.Pod {
 	for _, p := range o.attachments {
 		if attaches(p, claim) {
 			return p
@@ -58,11 +58,11 @@ func attaches(p *corev1.Pod, claim string) bool {
 }
 
 // wantedClaim is the claim that is to be attached to the pod; empty: none.
-func (o *state) wantedClaim() string {
+func wantedClaim(o *state) string {
 	if o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
 		return ""
 	}
-	if claim := o.imageClaim(); claim != "" {
+	if claim := imageClaim(o); claim != "" {
 		return claim
 	}
 	v := convert.HibernationVolume(o.instance)
@@ -74,7 +74,7 @@ func (o *state) wantedClaim() string {
 
 // imageClaim is the claim that is attached for the guest to go on from, until its status says that it runs:
 // its shim has left the claim by then. Empty: none, or the pod mounts it.
-func (o *state) imageClaim() string {
+func imageClaim(o *state) string {
 	image := convert.AttachedImage(o.instance)
 	if image == nil || o.final() || o.ran(o.recorded()) || o.pod == nil || mountedFromStart(o.pod.Pod, image.ClaimName) {
 		return ""
@@ -84,11 +84,11 @@ func (o *state) imageClaim() string {
 
 // attachVolume makes the pod of a volume for the guest's memory.
 func attachVolume(o *state) step {
-	claim := o.wantedClaim()
-	if claim == "" || o.pod.deleting() || o.refused != nil || o.unfit(claim) != nil || o.attachment(claim) != nil {
+	claim := wantedClaim(o)
+	if claim == "" || o.pod.deleting() || o.refused != nil || unfit(o, claim) != nil || podOfClaim(o, claim) != nil {
 		return step{}
 	}
-	if o.recorded() != kubevirtv1.PhaseRunning && o.imageClaim() == "" {
+	if o.recorded() != kubevirtv1.PhaseRunning && imageClaim(o) == "" {
 		return step{}
 	}
 	return step{do: attach, claim: claim}
@@ -97,10 +97,10 @@ func attachVolume(o *state) step {
 // detachVolume deletes the pods of volumes that nobody wants to be attached any more, and those
 // that have ended. It waits for the end of a call: it may have the volume's descriptor.
 func detachVolume(o *state) step {
-	if o.call != nil && o.call.State == saves.Running || len(o.attachments) > 0 && o.undoes() {
+	if o.call != nil && o.call.State == saves.Running || len(o.attachments) > 0 && undoesSave(o) {
 		return step{}
 	}
-	claim := o.wantedClaim()
+	claim := wantedClaim(o)
 	for _, p := range o.attachments {
 		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 		if p.DeletionTimestamp == nil && (claim == "" || !attaches(p, claim) || over) {
@@ -110,38 +110,38 @@ func detachVolume(o *state) step {
 	return step{}
 }
 
-// undoes: the agent still has the volume, and will say when it has not.
-func (o *state) undoes() bool {
+// undoesSave: the agent still has the volume, and will say when it has not.
+func undoesSave(o *state) bool {
 	return !o.pod.ended() && o.pod.report.Current && o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.
-func (o *state) unfit(claim string) *fault {
+func unfit(o *state, claim string) *fault {
 	c := o.claims[claim]
 	switch {
 	case c == nil:
-		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + o.purpose(claim)}
+		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + purposeOf(o, claim)}
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return &fault{reasonAttachFailed, "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
 	}
 	return nil
 }
 
-// purpose is what a claim that is missing is needed for, and what to do.
-func (o *state) purpose(claim string) string {
-	if o.imageClaim() == claim {
+// purposeOf is what a claim that is missing is needed for, and what to do.
+func purposeOf(o *state, claim string) string {
+	if imageClaim(o) == claim {
 		return ", which has the guest's memory: bring it back, or delete pod " + o.pod.Name
 	}
 	return " to save the guest's memory to: create it"
 }
 
-// volumeReady: the guest's memory can be saved to the volume.
-func (o *state) volumeReady() bool {
+// memoryReady: the guest's memory can be saved to the volume.
+func memoryReady(o *state) bool {
 	v := convert.HibernationVolume(o.instance)
 	if v == nil || o.pod == nil || o.pod.gone {
 		return false
 	}
-	return mountedFromStart(o.pod.Pod, v.ClaimName) || attached(o.attachment(v.ClaimName), o.pod.Spec.NodeName)
+	return mountedFromStart(o.pod.Pod, v.ClaimName) || attached(podOfClaim(o, v.ClaimName), o.pod.Spec.NodeName)
 }
 
 // attached: the pod hands out the volume on the node of the VM's.
@@ -152,32 +152,32 @@ func attached(p *corev1.Pod, node string) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
-// attaching is how far the volume is from being attached, and whether that is a failure.
-func (o *state) attaching() (f fault, failed bool) {
+// attachProgress is how far the volume is from being attached, and whether that is a failure.
+func attachProgress(o *state) (f fault, failed bool) {
 	v := convert.HibernationVolume(o.instance)
 	if v == nil {
 		return fault{reasonAttachFailed, "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
 	}
-	if f := o.attachFault(v.ClaimName); f != nil {
+	if f := attachFault(o, v.ClaimName); f != nil {
 		return *f, true
 	}
 	return fault{reasonAttaching, "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.pod.Spec.NodeName}, false
 }
 
 // attachFault is why a claim is not attached; nil: nothing is known to be wrong.
-func (o *state) attachFault(claim string) *fault {
-	if f := o.unfit(claim); f != nil {
+func attachFault(o *state, claim string) *fault {
+	if f := unfit(o, claim); f != nil {
 		return f
 	}
 	if o.refused != nil {
 		return o.refused
 	}
-	p := o.attachment(claim)
+	p := podOfClaim(o, claim)
 	if p == nil || o.now.Before(p.CreationTimestamp.Add(attachPatience)) || attached(p, o.pod.Spec.NodeName) {
 		return nil
 	}
 	todo := "; see kubectl describe pod " + p.Name
-	if o.imageClaim() == claim {
+	if imageClaim(o) == claim {
 		todo += ", or delete pod " + o.pod.Name + ": the next one mounts the claim"
 	}
 	failed := func(why string) *fault {
@@ -199,12 +199,12 @@ func (o *state) attachFault(claim string) *fault {
 
 // suspiciousAttachment is a pod that has a node and attaches nothing for so long that its events
 // are read; nil: there is none.
-func (o *state) suspiciousAttachment() *corev1.Pod {
-	claim := o.wantedClaim()
+func suspiciousAttachment(o *state) *corev1.Pod {
+	claim := wantedClaim(o)
 	if claim == "" {
 		return nil
 	}
-	p := o.attachment(claim)
+	p := podOfClaim(o, claim)
 	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || attached(p, o.pod.Spec.NodeName) || o.now.Before(p.CreationTimestamp.Add(attachPatience)) {
 		return nil
 	}
@@ -213,12 +213,12 @@ func (o *state) suspiciousAttachment() *corev1.Pod {
 
 // nextAttachLook is when a volume that is being attached is looked at again though nothing has
 // changed; zero: never.
-func (o *state) nextAttachLook() time.Time {
-	claim := o.wantedClaim()
+func nextAttachLook(o *state) time.Time {
+	claim := wantedClaim(o)
 	if claim == "" {
 		return time.Time{}
 	}
-	p := o.attachment(claim)
+	p := podOfClaim(o, claim)
 	if p == nil || attached(p, o.pod.Spec.NodeName) {
 		return time.Time{}
 	}
@@ -230,7 +230,7 @@ func (o *state) nextAttachLook() time.Time {
 
 // utilityStatuses are those of the volumes for the guest's memory. One that was taken from the
 // instance stays while the guest may have been saved to it.
-func (o *state) utilityStatuses(recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
+func utilityStatuses(o *state, recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
 	wanted := convert.HibernationVolumes(o.instance)
 	for _, v := range wanted {
 		s := recorded[v.Name]
@@ -241,12 +241,12 @@ func (o *state) utilityStatuses(recorded map[string]kubevirtv1.VolumeStatus) (al
 		if image := convert.RestoreFrom(o.instance); s.HibernationInfo == nil && image != nil && image.ClaimName == v.ClaimName {
 			s.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: image.Directory}
 		}
-		o.utilityPhase(&s, v.ClaimName)
+		utilityPhase(o, &s, v.ClaimName)
 		all = append(all, s)
 	}
 	for name, s := range recorded {
 		gone := !slices.ContainsFunc(wanted, func(v *kubevirtv1.UtilityVolume) bool { return v.Name == name })
-		if gone && o.isTarget(s) && o.unresolved() {
+		if gone && isTarget(o, s) && unresolved(o) {
 			all = append(all, s)
 		}
 	}
@@ -266,7 +266,7 @@ func indexOf(all []*kubevirtv1.UtilityVolume, name string) int {
 }
 
 // utilityPhase is how far a volume is attached.
-func (o *state) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
+func utilityPhase(o *state, s *kubevirtv1.VolumeStatus, claim string) {
 	if o.pod == nil || o.pod.gone {
 		return
 	}
@@ -276,7 +276,7 @@ func (o *state) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
 		}
 		return
 	}
-	p := o.attachment(claim)
+	p := podOfClaim(o, claim)
 	if p != nil && p.DeletionTimestamp == nil {
 		s.HotplugVolume = &kubevirtv1.HotplugVolumeStatus{AttachPodName: p.Name, AttachPodUID: p.UID}
 		switch {
@@ -286,8 +286,8 @@ func (o *state) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
 			s.Phase = volumeOnNode
 		}
 	}
-	if o.wantedClaim() == claim {
-		if f := o.attachFault(claim); f != nil {
+	if wantedClaim(o) == claim {
+		if f := attachFault(o, claim); f != nil {
 			s.Reason, s.Message = f.reason, sentence(f.message)
 		}
 	}

@@ -105,10 +105,10 @@ func merge(known, wanted []kubevirtv1.Condition, now metav1.Time) []kubevirtv1.C
 	return all
 }
 
-// conditions of an instance that comes to this phase. end is why it ended, or silent.
-func (o *state) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
-	f := o.unsynchronized(phase, why)
-	all := []kubevirtv1.Condition{o.ready(phase, why, f), notMigratable()}
+// conditionsOf are the conditions of an instance that comes to this phase. why is the reason of that.
+func conditionsOf(o *state, phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
+	f := unsynchronized(o, phase, why)
+	all := []kubevirtv1.Condition{readyNow(o, phase, why, f), notMigratable()}
 	if f != nil {
 		all = append(all, condition(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.reason, f.message))
 	}
@@ -117,9 +117,9 @@ func (o *state) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Condi
 			all = append(all, condition(conditionPodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
 		}
 	}
-	all = append(all, o.guestConditions(phase)...)
-	all = append(all, o.resizing(phase)...)
-	for _, c := range []*kubevirtv1.Condition{o.hibernating(phase, why), o.resuming(phase, why)} {
+	all = append(all, guestConditions(o, phase)...)
+	all = append(all, resizeConditions(o, phase)...)
+	for _, c := range []*kubevirtv1.Condition{hibernating(o, phase, why), resuming(o, phase, why)} {
 		if c != nil {
 			all = append(all, *c)
 		}
@@ -139,9 +139,9 @@ func notMigratable() kubevirtv1.Condition {
 		"vmlet does not migrate running VMs yet: shut the VM down and start it to have it on another node")
 }
 
-// ready follows the pod's readiness while the guest runs. Before that it says what keeps the
+// readyNow follows the pod's readiness while the guest runs. Before that it says what keeps the
 // guest from running, nil if nothing is known to: it is the condition that VMs have, too.
-func (o *state) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
+func readyNow(o *state, phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
 		return condition(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
 	}
@@ -156,10 +156,10 @@ func (o *state) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Co
 		return no(reasonPodTerminating, "the VM's pod is being deleted: the guest has its grace period to shut down")
 	case phase != kubevirtv1.PhaseRunning:
 		if f == nil {
-			f = o.unscheduled()
+			f = unscheduled(o)
 		}
 		return no(reasonGuestNotRunning, "the guest has not started yet"+because(f))
-	case o.paused():
+	case isPaused(o):
 		return no(reasonGuestNotRunning, "the guest is paused")
 	}
 	c := podCondition(o.pod.Pod, readyCondition(o.pod.Pod))
@@ -186,16 +186,16 @@ func because(f *fault) string {
 }
 
 // unscheduled is why the scheduler finds no node; nil: it has found one, or has not looked.
-func (o *state) unscheduled() *fault {
+func unscheduled(o *state) *fault {
 	c := podCondition(o.pod.Pod, corev1.PodScheduled)
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
-	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message + o.asSaved()}
+	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message + asSaved(o)}
 }
 
-// paused: the agent says so, or has said so before it was lost.
-func (o *state) paused() bool {
+// isPaused: the agent says so, or has said so before it was lost.
+func isPaused(o *state) bool {
 	if s := o.pod.report.VM.GetStatus().GetState(); o.pod.report.Current && o.pod.report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
@@ -213,7 +213,7 @@ func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodConditio
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
 // to be wrong.
-func (o *state) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
+func unsynchronized(o *state, phase kubevirtv1.Phase, why fault) *fault {
 	switch {
 	case isFinal(phase):
 		if entered(&o.instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
@@ -221,14 +221,14 @@ func (o *state) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 		}
 		return &fault{reasonFailedStart, why.message}
 	case o.pod == nil:
-		return o.waits()
+		return waitsFor(o)
 	}
-	if f := o.waitingFault(); f != nil {
+	if f := waitingFault(o); f != nil {
 		return f
 	}
 	switch {
 	case o.pod.replaced && o.pod.lives() && !o.pod.node.formerOff:
-		return o.otherMachine()
+		return otherMachine(o)
 	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.report.Current:
 		return &fault{reasonAgentUnavailable, "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
@@ -238,15 +238,15 @@ func (o *state) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 		return &fault{reasonAgentUnavailable, "vmlet's agent on node " + o.pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil:
-		return o.untaken()
+		return untaken(o)
 	}
 	return nil
 }
 
 // untaken: the agent is heard and has not taken up the VM in good time.
-func (o *state) untaken() *fault {
-	if claim := o.imageClaim(); claim != "" && !attached(o.attachment(claim), o.pod.Spec.NodeName) {
-		return o.attachFault(claim)
+func untaken(o *state) *fault {
+	if claim := imageClaim(o); claim != "" && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
+		return attachFault(o, claim)
 	}
 	since, runs := o.pod.runs()
 	if !runs || o.now.Before(since.Add(takenPatience)) {
@@ -257,13 +257,13 @@ func (o *state) untaken() *fault {
 }
 
 // guestConditions are what the agent says. While it is not heard, they stay as they are.
-func (o *state) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Condition {
+func guestConditions(o *state, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	if isFinal(phase) || o.pod == nil {
 		return nil
 	}
 	vm := o.pod.report.VM
 	if !o.pod.report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
-		return o.kept()
+		return keptConditions(o)
 	}
 	var all []kubevirtv1.Condition
 	switch was := find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
@@ -273,8 +273,8 @@ func (o *state) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
-	all = append(all, o.agentConditions(vm.GetStatus().GetGuest())...)
-	all = append(all, o.credentialCondition(vm.GetStatus().GetGuest().GetCredentials())...)
+	all = append(all, agentConditions(o, vm.GetStatus().GetGuest())...)
+	all = append(all, credentialCondition(o, vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, reasonEmulation,
 			"the VM is emulated, which is slow: "+o.inWords(vm.GetStatus().GetHypervisorReason())))
@@ -296,7 +296,7 @@ func limits(vm *nodev1.VirtualMachine) string {
 
 // agentConditions are those of the agent in the guest. One that has not answered yet may be
 // supported.
-func (o *state) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition {
+func agentConditions(o *state, g *nodev1.GuestStatus) []kubevirtv1.Condition {
 	if !g.GetAgentConnected() {
 		return nil
 	}
@@ -309,7 +309,7 @@ func (o *state) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition {
 
 // credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
 // brings in; none: nobody has said.
-func (o *state) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+func credentialCondition(o *state, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
 	switch {
 	case c == nil:
 		return nil
@@ -321,8 +321,8 @@ func (o *state) credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Con
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 
-// kept are the conditions of the guest's as they were last known.
-func (o *state) kept() []kubevirtv1.Condition {
+// keptConditions are those of the guest's as they were last known.
+func keptConditions(o *state) []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
 		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {

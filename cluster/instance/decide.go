@@ -86,7 +86,7 @@ func decide(o *state) step {
 			return s
 		}
 	}
-	return step{again: o.nextLook()}
+	return step{again: nextLook(o)}
 }
 
 // endOthers ends the pods of earlier instances, which nobody else looks after.
@@ -94,11 +94,11 @@ func endOthers(o *state) step {
 	for _, p := range o.others {
 		switch {
 		case p.gone:
-		case p.stranded():
+		case stranded(p):
 			return step{do: destroy, pod: p}
 		case !p.deleting():
 			return step{do: remove, pod: p}
-		case p.askable():
+		case askable(p):
 			return step{do: confirm, pod: p}
 		case p.ended() && p.held():
 			return step{do: release, pod: p}
@@ -116,14 +116,14 @@ func protectInstance(o *state) step {
 
 func createPod(o *state) step {
 	_, _, had := active(&o.instance.Status)
-	if o.pod != nil || had || o.deleting() || !o.neverHadPod() || o.waits() != nil {
+	if o.pod != nil || had || o.deleting() || !o.neverHadPod() || waitsFor(o) != nil {
 		return step{}
 	}
 	return step{do: create}
 }
 
 func confirmEnd(o *state) step {
-	if o.pod == nil || o.final() && !o.pod.held() || !o.pod.askable() && !o.pod.overUnheard(o.now) {
+	if o.pod == nil || o.final() && !o.pod.held() || !askable(o.pod) && !overUnheard(o.pod, o.now) {
 		return step{}
 	}
 	return step{do: confirm, pod: o.pod}
@@ -132,7 +132,7 @@ func confirmEnd(o *state) step {
 // askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
 // lost, and the agent may know. Of a pod that is gone its agent may not be heard: it is listened to
 // for the pods that are there.
-func (p *pod) askable() bool {
+func askable(p *pod) bool {
 	if p.ended() || p.confirming || p.asked || p.lives() || !p.bound() && !p.stray() {
 		return false
 	}
@@ -140,7 +140,7 @@ func (p *pod) askable() bool {
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
-func (p *pod) overUnheard(now time.Time) bool {
+func overUnheard(p *pod, now time.Time) bool {
 	return p.bound() && !p.ended() && !p.confirming && !p.asked && p.report.Current && stopped(p.report.VM) && !p.silence(now).IsZero()
 }
 
@@ -151,22 +151,22 @@ func endPod(o *state) step {
 	p := o.pod
 	switch {
 	case p == nil || p.gone:
-	case p.stranded():
+	case stranded(p):
 		return step{do: destroy, pod: p}
-	case !p.deleting() && (o.deleting() || !p.bound() && (p.terminal() || o.refilled()) || o.final() && !p.ended()):
+	case !p.deleting() && (o.deleting() || !p.bound() && (p.terminal() || refilled(o)) || o.final() && !p.ended()):
 		return step{do: remove, pod: p}
 	}
 	return step{}
 }
 
 // stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
-func (p *pod) stranded() bool {
+func stranded(p *pod) bool {
 	forced := p.deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 	return p.bound() && p.lost() && !forced
 }
 
 func writeStatus(o *state) step {
-	s := o.status()
+	s := statusOf(o)
 	if apiequality.Semantic.DeepEqual(*s, o.instance.Status) {
 		return step{}
 	}
@@ -187,14 +187,14 @@ func hurryGuest(o *state) step {
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return step{do: kill, pod: p}
-	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), o.awaitsInVain(), unseenEnd(p.Pod) != nil:
+	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(o), unseenEnd(p.Pod) != nil:
 		return step{do: hurry, pod: p}
 	}
 	return step{}
 }
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
-func (o *state) awaitsInVain() bool {
+func awaitsInVain(o *state) bool {
 	state := o.pod.report.VM.GetStatus().GetState()
 	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
@@ -214,7 +214,7 @@ func finalizeInstance(o *state) step {
 	if !o.deleting() || !o.final() || !slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
-	if p := o.pod; p != nil && (p.held() || o.sleeps() && !p.gone) || o.sleeps() && len(o.attachments) > 0 {
+	if p := o.pod; p != nil && (p.held() || sleeps(o) && !p.gone) || sleeps(o) && len(o.attachments) > 0 {
 		return step{}
 	}
 	return step{do: finalize}
@@ -222,7 +222,7 @@ func finalizeInstance(o *state) step {
 
 // sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
 // Hibernated once the instance is gone.
-func (o *state) sleeps() bool {
+func sleeps(o *state) bool {
 	reason := o.instance.Status.Reason
 	return reason == ReasonSaved || reason == ReasonSuspended
 }
@@ -246,10 +246,10 @@ func relabelPod(o *state) step {
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.
-func (o *state) nextLook() time.Duration {
-	due := o.lossesDue()
+func nextLook(o *state) time.Duration {
+	due := lossesDue(o)
 	if o.instance != nil && !o.final() {
-		due = append(due, o.changesDue()...)
+		due = append(due, changesDue(o)...)
 	}
 	first := time.Duration(0)
 	for _, at := range due {
@@ -261,7 +261,7 @@ func (o *state) nextLook() time.Duration {
 }
 
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
-func (o *state) lossesDue() (due []time.Time) {
+func lossesDue(o *state) (due []time.Time) {
 	for _, p := range append(slices.Clone(o.others), o.pod) {
 		if p != nil && p.bound() && p.lostNode() && !p.report.Current {
 			due = append(due, o.now.Add(heardPatience-p.report.Silence))
@@ -273,9 +273,9 @@ func (o *state) lossesDue() (due []time.Time) {
 // changesDue is when something of an instance that goes on may change by itself: a container that
 // does not come to run its guest, a pod whose events may say why it does not start, a node that is
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
-func (o *state) changesDue() (due []time.Time) {
+func changesDue(o *state) (due []time.Time) {
 	if o.pod == nil {
-		if f := o.waits(); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
+		if f := waitsFor(o); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
 			due = append(due, o.now.Add(fillingAgain)) // DataVolumes are not followed
 		}
 		return due
@@ -286,8 +286,8 @@ func (o *state) changesDue() (due []time.Time) {
 	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil {
 		due = append(due, since.Add(takenPatience))
 	}
-	if !o.quiet().IsZero() {
-		due = append(due, o.nextReading())
+	if !quietSince(o).IsZero() {
+		due = append(due, nextReading(o))
 	}
 	if o.pod.gone && !o.pod.ended() {
 		due = append(due, o.now.Add(confirmAgain))
@@ -302,13 +302,13 @@ func (o *state) changesDue() (due []time.Time) {
 		}
 		due = append(due, next)
 	}
-	if o.call != nil && !o.call.Active() && o.calls() {
+	if o.call != nil && !o.call.Active() && callWanted(o) {
 		due = append(due, tryAgain(o.call))
 	}
 	if o.call != nil && o.call.Unsure {
 		due = append(due, sureBy(o.call))
 	}
-	if next := o.nextAttachLook(); !next.IsZero() {
+	if next := nextAttachLook(o); !next.IsZero() {
 		due = append(due, next)
 	}
 	if c := find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {

@@ -44,8 +44,8 @@ func (s scene) recordedAs(phase kubevirtv1.Phase) scene {
 }
 
 // written has the status be what would be written now.
-func (s scene) written() scene {
-	s.instance.Status = *s.status()
+func written(s scene) scene {
+	s.instance.Status = *statusOf(s.state)
 	return s
 }
 
@@ -86,16 +86,23 @@ func (s scene) deleted() scene {
 	return s.change(func(v *kubevirtv1.VirtualMachineInstance) { v.DeletionTimestamp = &metav1.Time{Time: testTime} })
 }
 
-func bound(p *pod)  { p.Spec.NodeName = "node-a" }
+func bound(p *pod) { p.Spec.NodeName = "node-a" }
+
 func ending(p *pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
-func free(p *pod)   { p.Finalizers = nil }
+
+func free(p *pod) { p.Finalizers = nil }
+
 func gone(p *pod) {
 	p.gone, p.Pod = true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}}
 }
-func failed(p *pod)   { p.Status.Phase = corev1.PodFailed }
+
+func failed(p *pod) { p.Status.Phase = corev1.PodFailed }
+
 func promised(p *pod) { p.promised = true }
-func asked(p *pod)    { p.asked = true }
-func denied(p *pod)   { p.denied = true }
+
+func asked(p *pod) { p.asked = true }
+
+func denied(p *pod) { p.denied = true }
 
 // unidentified: the kubelet has no id of the VM's container.
 func unidentified(p *pod) { p.Status.ContainerStatuses[0].ContainerID = "" }
@@ -178,13 +185,15 @@ func endedBy(r nodev1.EndReason) func(*pod) {
 }
 
 func readiness(s corev1.ConditionStatus) func(*pod) { return func(p *pod) { p.node.ready = s } }
-func outOfService(p *pod)                           { p.node.outOfService = true }
+
+func outOfService(p *pod) { p.node.outOfService = true }
 
 // noNode: the Node was deleted, when its agent had long been away.
 func noNode(p *pod) {
 	p.node = node{}
 	p.report.Silence = heardPatience
 }
+
 func renewed(ago time.Duration) func(*pod) {
 	return func(p *pod) { p.node.renewed = testTime.Add(-ago) }
 }
@@ -242,7 +251,7 @@ func on(phase kubevirtv1.Phase, change ...func(*pod)) scene {
 
 // asleep is an instance that is being deleted, whose guest was saved.
 func asleep(s scene) scene {
-	return s.written().change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = ReasonSaved }).deleted()
+	return written(s).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = ReasonSaved }).deleted()
 }
 
 // TestDecide: the next step in every state. What is written has the phase.
@@ -260,13 +269,13 @@ func TestDecide(t *testing.T) {
 		{"new", newScene(), "create"},
 		{"new without a finalizer", newScene().change(noFinalizer), "protect"},
 		{"new, no claim", newScene().change(onClaim), "write Pending"},
-		{"new, no claim, written", newScene().change(onClaim).written(), ""},
-		{"waiting, the claim came", newScene().change(onClaim).written().withClaim(importSucceeded), "create"},
+		{"new, no claim, written", written(newScene().change(onClaim)), ""},
+		{"waiting, the claim came", written(newScene().change(onClaim)).withClaim(importSucceeded), "create"},
 		{"new, claim being filled", newScene().change(onClaim).withClaim("Running"), "write Pending"},
 		{"new, claim being deleted", newScene().change(onClaim).withClaim(importSucceeded).claimDeleted(), "write Pending"},
 		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
-		{"not bound, claim filled", on(scheduling).change(onClaim).refilling(contract.ImportSucceeded).written(), ""},
-		{"bound, claim being filled again", on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress).written(), ""},
+		{"not bound, claim filled", written(on(scheduling).change(onClaim).refilling(contract.ImportSucceeded)), ""},
+		{"bound, claim being filled again", written(on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress)), ""},
 		{"refused", scene{&state{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
 		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
 		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},
@@ -280,17 +289,17 @@ func TestDecide(t *testing.T) {
 		{"gone, its pod ends", scene{&state{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
 		{"gone, its pod has ended", scene{&state{now: testTime}}.withOther(exited(1, ""), ending), "release"},
 		{"new, deleted", newScene().deleted(), "write Failed"},
-		{"new, deleted, written", newScene().deleted().written(), "finalize"},
+		{"new, deleted, written", written(newScene().deleted()), "finalize"},
 
 		{"made", newScene().withPod(), "write Scheduling"},
-		{"made, written", newScene().withPod().written(), ""},
-		{"bound", on(scheduling, bound).written(), ""},
-		{"its container runs", newScene().withPod().written().withPod(runsSince(0), heard()), ""},
-		{"its container runs for long", newScene().withPod().written().withPod(runsSince(time.Minute), heard()), "write Scheduled"},
+		{"made, written", written(newScene().withPod()), ""},
+		{"bound", written(on(scheduling, bound)), ""},
+		{"its container runs", written(newScene().withPod()).withPod(runsSince(0), heard()), ""},
+		{"its container runs for long", written(newScene().withPod()).withPod(runsSince(time.Minute), heard()), "write Scheduled"},
 		{"the agent has it run", on(scheduled, runsSince(time.Minute), heard(running)), "write Running"},
-		{"the agent has it start", on(scheduled, runsSince(time.Minute), heard(nodev1.State_STATE_STARTING)).written(), ""},
-		{"the kubelet does not know yet", on(scheduling, bound, heard(running)).written(), ""},
-		{"runs, written", on(scheduled, runsSince(0), heard(running)).written(), "label"},
+		{"the agent has it start", written(on(scheduled, runsSince(time.Minute), heard(nodev1.State_STATE_STARTING))), ""},
+		{"the kubelet does not know yet", written(on(scheduling, bound, heard(running))), ""},
+		{"runs, written", written(on(scheduled, runsSince(0), heard(running))), "label"},
 		{"runs, the agent is away", on(isRunning, runsSince(time.Minute), renewed(time.Second)), "write Running"},
 		{"runs, the agent knows nothing", on(isRunning, runsSince(time.Minute), heard()), "write Running"},
 		{"pod failed before it was bound", on(scheduling, failed), "delete"},
@@ -307,11 +316,11 @@ func TestDecide(t *testing.T) {
 		{"the agent's report over the exit code", on(isRunning, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), "write Failed"},
 		{"ended by the agent's report alone", on(isRunning, runsSince(0), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), "write Running"},
 		{"ended, not written", on(isRunning, exited(0, ""), ending), "write Succeeded"},
-		{"ended, written", on(isRunning, exited(0, "")).written(), "release"},
-		{"ended, released", on(isRunning, exited(0, ""), free).written(), ""},
-		{"ended, deleted", on(isRunning, exited(0, "")).written().deleted(), "delete"},
-		{"ended, deleted, pod held", on(isRunning, exited(0, ""), ending).written().deleted(), "release"},
-		{"ended, deleted, pod released", on(isRunning, exited(0, ""), ending, free).written().deleted(), "finalize"},
+		{"ended, written", written(on(isRunning, exited(0, ""))), "release"},
+		{"ended, released", written(on(isRunning, exited(0, ""), free)), ""},
+		{"ended, deleted", written(on(isRunning, exited(0, ""))).deleted(), "delete"},
+		{"ended, deleted, pod held", written(on(isRunning, exited(0, ""), ending)).deleted(), "release"},
+		{"ended, deleted, pod released", written(on(isRunning, exited(0, ""), ending, free)).deleted(), "finalize"},
 		{"saved, deleted, pod released", asleep(on(isRunning, exited(0, ""), ending, free)), ""},
 		{"saved, deleted, pod gone", asleep(on(isRunning, exited(0, ""), ending, free)).then(gone), "finalize"},
 		{"saved, deleted, a volume is attached", asleep(on(isRunning, exited(0, ""), ending, free)).then(gone).attachedBy(onItsWay), ""},
@@ -320,19 +329,19 @@ func TestDecide(t *testing.T) {
 		{"ended, and a pod runs", on(failing, runsSince(0), ending, heard(running)), ""},
 
 		{"deleted while it runs", on(isRunning, runsSince(0), heard(running)).deleted(), "delete"},
-		{"deleted, its pod ends", on(isRunning, runsSince(0), heard(stopping), ending).deleted().written(), ""},
+		{"deleted, its pod ends", written(on(isRunning, runsSince(0), heard(stopping), ending).deleted()), ""},
 		{"deleted, its pod was never bound", on(scheduling, ending).deleted(), "write Failed"},
-		{"grace set to 0", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(0)).written(), "kill"},
-		{"grace shortened", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(59)).written(), "hurry"},
-		{"grace lengthened", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(61)).written(), ""},
-		{"grace was 0", on(isRunning, runsSince(0), heard(running), ownGrace(0), ending).deleted().change(grace(0)).written(), ""},
+		{"grace set to 0", written(on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(0))), "kill"},
+		{"grace shortened", written(on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(59))), "hurry"},
+		{"grace lengthened", written(on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(61))), ""},
+		{"grace was 0", written(on(isRunning, runsSince(0), heard(running), ownGrace(0), ending).deleted().change(grace(0))), ""},
 		{"its pod is deleted", on(isRunning, runsSince(0), heard(running), ending), "write Running"},
 		{"its pod is deleted by force", on(isRunning, runsSince(0), heard(halted), ending), "confirm"},
-		{"its pod is deleted, the agent is away", on(isRunning, runsSince(0), ending, renewed(time.Second)).written(), "label"},
+		{"its pod is deleted, the agent is away", written(on(isRunning, runsSince(0), ending, renewed(time.Second))), "label"},
 
 		{"node not heard of", on(isRunning, runsSince(0), renewed(leaseLimit)), "write Unknown"},
 		{"node not heard of, pod deleted", on(isRunning, runsSince(0), renewed(leaseLimit), ending), "write Unknown"},
-		{"node not heard of, deleted", on(isRunning, runsSince(0), renewed(leaseLimit), ending).deleted().written(), ""},
+		{"node not heard of, deleted", written(on(isRunning, runsSince(0), renewed(leaseLimit), ending).deleted()), ""},
 		{"lease old, agent heard", on(isRunning, runsSince(0), renewed(leaseLimit), heard(running)), "write Running"},
 		{"kubelet dead, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(running)), "write Unknown"},
 		{"kubelet dead, VM ended", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(halted)), "confirm"},
@@ -345,12 +354,12 @@ func TestDecide(t *testing.T) {
 		{"node deleted, its agent has it ended", on(isRunning, runsSince(0), noNode, heard(halted)), "confirm"},
 		{"node deleted, its agent has not taken it up", on(isRunning, runsSince(0), noNode, heard()), "confirm"},
 		{"node deleted, its agent may come yet", on(isRunning, runsSince(0), noNode, unheardFor(time.Second)), "write Unknown"},
-		{"node deleted, its agent may come yet, written", on(isRunning, runsSince(0), noNode, unheardFor(time.Second)).written(), ""},
-		{"out of service, its agent may come yet", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(time.Second)).written(), ""},
+		{"node deleted, its agent may come yet, written", written(on(isRunning, runsSince(0), noNode, unheardFor(time.Second))), ""},
+		{"out of service, its agent may come yet", written(on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(time.Second))), ""},
 
 		{"the kubelet has lost sight, the agent has it run", on(isRunning, lostSight, heard(running)), "write Unknown"},
-		{"the same, written", on(isRunning, lostSight, heard(running)).written(), ""},
-		{"the same, deleted", on(isRunning, lostSight, heard(running), ending).deleted().written(), "hurry"},
+		{"the same, written", written(on(isRunning, lostSight, heard(running))), ""},
+		{"the same, deleted", written(on(isRunning, lostSight, heard(running), ending).deleted()), "hurry"},
 		{"the kubelet has lost sight, the agent is away", on(isRunning, lostSight, renewed(time.Second)), "write Unknown"},
 		{"the kubelet has lost sight, the agent has no VM", on(isRunning, lostSight, heard()), "confirm"},
 		{"the kubelet has lost sight, the agent has confirmed", on(isRunning, lostSight, promised), "write Failed"},
@@ -380,7 +389,7 @@ func TestDestroyedOnce(t *testing.T) {
 	if got := decide(s.state); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
 		t.Errorf("first %v", got.do)
 	}
-	if got := decide(s.written().state); got.do != release {
+	if got := decide(written(s).state); got.do != release {
 		t.Errorf("then %v", got.do)
 	}
 }
@@ -494,7 +503,7 @@ func TestEnds(t *testing.T) {
 		if test.change != nil {
 			in = in.change(test.change)
 		}
-		if phase, f := in.end(); phase != test.phase || !strings.Contains(f.message, test.says) {
+		if phase, f := endOf(in.state); phase != test.phase || !strings.Contains(f.message, test.says) {
 			t.Errorf("%s: %s, %q; want %s, %q", test.name, phase, f.message, test.phase, test.says)
 		}
 	}
@@ -507,22 +516,22 @@ func TestWakes(t *testing.T) {
 		in   scene
 		want time.Duration
 	}{
-		{"unscheduled", newScene().withPod().written(), 0},
-		{"container runs", on(kubevirtv1.PhaseScheduling, runsSince(2*time.Second), heard()).written(), 3 * time.Second},
-		{"runs", on(kubevirtv1.PhaseRunning, runsSince(0), heard(running)).written(), 0},
-		{"agent away", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second)).written(), 30 * time.Second},
-		{"silent", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour)).written(), leaseLimit},
-		{"claim being filled", newScene().change(onClaim).withClaim("ImportInProgress").written(), fillingAgain},
-		{"no claim", newScene().change(onClaim).written(), 0},
-		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
-		{"node deleted, its agent may come yet", on(kubevirtv1.PhaseRunning, runsSince(0), noNode, unheardFor(20*time.Second)).written(), 40 * time.Second},
+		{"unscheduled", written(newScene().withPod()), 0},
+		{"container runs", written(on(kubevirtv1.PhaseScheduling, runsSince(2*time.Second), heard())), 3 * time.Second},
+		{"runs", written(on(kubevirtv1.PhaseRunning, runsSince(0), heard(running))), 0},
+		{"agent away", written(on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second))), 30 * time.Second},
+		{"silent", written(on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour))), leaseLimit},
+		{"claim being filled", written(newScene().change(onClaim).withClaim("ImportInProgress")), fillingAgain},
+		{"no claim", written(newScene().change(onClaim)), 0},
+		{"ended", written(on(kubevirtv1.PhaseRunning, exited(0, ""))), 0},
+		{"node deleted, its agent may come yet", written(on(kubevirtv1.PhaseRunning, runsSince(0), noNode, unheardFor(20*time.Second))), 40 * time.Second},
 		{"gone, node deleted, its agent may come yet", scene{&state{now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
-		{"ended, and the agent has it run", on(kubevirtv1.PhaseRunning, exited(0, ""), heard(running)).written(), disputePatience},
-		{"pod vanished", on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running)).written(), confirmAgain},
-		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},
-		{"not taken up for long", on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard()).written(), 0},
+		{"ended, and the agent has it run", written(on(kubevirtv1.PhaseRunning, exited(0, ""), heard(running))), disputePatience},
+		{"pod vanished", written(on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running))), confirmAgain},
+		{"not taken up", written(on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard())), 40 * time.Second},
+		{"not taken up for long", written(on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard())), 0},
 	} {
-		if got := test.in.nextLook(); got != test.want {
+		if got := nextLook(test.in.state); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

@@ -56,7 +56,7 @@ func stopped(vm *nodev1.VirtualMachine) bool {
 }
 
 // guestStatus fills in what the agent says of a VM that runs.
-func (o *state) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
+func guestStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
 	effective := vm.GetStatus().GetEffectiveSpec()
 	if effective == nil {
 		return
@@ -68,10 +68,10 @@ func (o *state) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *node
 	if cpu := effective.GetCpu(); cpu != nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: count(cpu.GetSockets()), Cores: count(cpu.GetCores()), Threads: count(cpu.GetThreads())}
 	}
-	s.Memory = o.memory(effective)
+	s.Memory = memoryOf(o, effective)
 	s.GuestOSInfo = guestOS(vm.GetStatus().GetGuest().GetOs())
 	s.FSFreezeStatus = frozen(vm.GetStatus().GetGuest().GetFsFreezeStatus())
-	s.Interfaces = o.interfaces(vm)
+	s.Interfaces = interfacesOf(o, vm)
 }
 
 // frozen is the one status that is worth a word.
@@ -86,7 +86,7 @@ func frozen(said string) string {
 // count is a number of the agent's in a field that the API server bounds.
 func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
-func (o *state) memory(spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
+func memoryOf(o *state, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
 	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.instance.Spec.Domain)}
 	if size, err := resource.ParseQuantity(clip(spec.GetMemory().GetSize(), maxGuestText)); err == nil {
 		m.GuestAtBoot, m.GuestCurrent = &size, &size
@@ -132,9 +132,9 @@ func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
 	}
 }
 
-// interfaces are the guest's, the one on the pod's default network before all others. Its first
+// interfacesOf are the interfaces of the guest, the one on the pod's default network before all others. Its first
 // address is the pod's: there the guest is reached, whatever address it has itself.
-func (o *state) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
+func interfacesOf(o *state, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
 	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.pod.Annotations[multus.AnnotationStatus])
 	hidden := internal(vm.GetStatus().GetEffectiveSpec())
 	var first, all []kubevirtv1.InterfaceStatus
@@ -148,7 +148,7 @@ func (o *state) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStat
 		if mac := network.GetMac(); mac != "" {
 			s.MAC = clip(mac, maxGuestText)
 		}
-		isDefault := o.inPod(&s, networks)
+		isDefault := inPod(o, &s, networks)
 		at := slices.IndexFunc(reported, func(g *nodev1.GuestInterface) bool { return s.MAC != "" && strings.EqualFold(g.GetMac(), s.MAC) })
 		if at >= 0 {
 			matched[reported[at]] = true
@@ -179,7 +179,7 @@ func (o *state) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStat
 
 // inPod fills in what an interface is in the pod: the default one has the pod's addresses, at
 // which nobody answers while its link is down; the others have those that Multus says.
-func (o *state) inPod(s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
+func inPod(o *state, s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
 	at := slices.IndexFunc(o.instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
 	if at < 0 {
 		return false

@@ -76,16 +76,16 @@ func (o *state) stopStrategy() string {
 	return o.instance.Spec.StopStrategy
 }
 
-// watched are the claims of the guest's disks that do not show whether anybody writes to them once it
+// watchedClaims are the claims of the guest's disks that do not show whether anybody writes to them once it
 // is saved.
-func (o *state) watched() []string {
+func watchedClaims(o *state) []string {
 	recorded, block := convert.RecordedBlock(o.instance), convert.Input{Claims: o.claims}.IsBlock
 	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.instance)))
 	return slices.DeleteFunc(slices.Compact(claims), func(c string) bool { return !recorded(c) && !block(c) })
 }
 
-// calls: the call is one that is wanted now.
-func (o *state) calls() bool {
+// callWanted: the call is one that is wanted now.
+func callWanted(o *state) bool {
 	if o.call == nil || o.pod == nil || o.call.UID != o.pod.UID {
 		return false
 	}
@@ -102,7 +102,7 @@ func (o *state) calls() bool {
 // cancelSave ends a call that nobody wants any more, also of an instance that is gone.
 func cancelSave(o *state) step {
 	c := o.call
-	if c == nil || c.Active() && c.Cancelled || o.calls() {
+	if c == nil || c.Active() && c.Cancelled || callWanted(o) {
 		return step{}
 	}
 	if c.Unsure && !c.Active() && o.pod != nil && !o.final() && o.now.Before(sureBy(c)) {
@@ -114,7 +114,7 @@ func cancelSave(o *state) step {
 // startSave comes after the status that says where the guest is saved to: however it ends, that is
 // known then.
 func startSave(o *state) step {
-	if !o.startable(o.recorded()) {
+	if !startable(o, o.recorded()) {
 		return step{}
 	}
 	r := saves.Request{Pod: o.pod.Name, UID: o.pod.UID, Node: o.pod.Spec.NodeName, Urgent: o.pod.node.shuttingDown}
@@ -126,32 +126,32 @@ func startSave(o *state) step {
 	if directory == "" {
 		return step{}
 	}
-	r.Directory, r.Watched, r.Instance = directory, o.watched(), o.instance.UID
+	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.instance.UID
 	if mountedFromStart(o.pod.Pod, v.ClaimName) {
 		r.Directory = path.Join(contract.HibernationFolder, directory)
 	} else {
-		r.Attachment = o.attachment(v.ClaimName).UID
+		r.Attachment = podOfClaim(o, v.ClaimName).UID
 	}
 	return step{do: save, request: r}
 }
 
 // startable: a call may begin now, of an instance in that phase.
-func (o *state) startable(phase kubevirtv1.Phase) bool {
-	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !o.goesOn() {
+func startable(o *state, phase kubevirtv1.Phase) bool {
+	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !goesOn(o) {
 		return false
 	}
 	if o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
 		return false
 	}
-	if o.call != nil && (o.call.Active() || !o.calls() || o.now.Before(tryAgain(o.call))) {
+	if o.call != nil && (o.call.Active() || !callWanted(o) || o.now.Before(tryAgain(o.call))) {
 		return false
 	}
-	return o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.stopStrategy() == kubevirtv1.HibernateSave && o.volumeReady()
+	return o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.stopStrategy() == kubevirtv1.HibernateSave && memoryReady(o)
 }
 
 // goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
-func (o *state) goesOn() bool {
+func goesOn(o *state) bool {
 	if o.pod == nil || !o.pod.report.Current {
 		return false
 	}
@@ -167,15 +167,15 @@ func sureBy(c *saves.Call) time.Time { return c.At.Add(firstTry).Truncate(time.S
 
 // unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
 // have been saved.
-func (o *state) unresolved() bool {
+func unresolved(o *state) bool {
 	if o.call != nil && (o.call.Active() || o.call.Unsure && o.now.Before(sureBy(o.call))) {
 		return true
 	}
-	return !o.goesOn() && slices.ContainsFunc(o.instance.Status.VolumeStatus, o.isTarget)
+	return !goesOn(o) && slices.ContainsFunc(o.instance.Status.VolumeStatus, func(s kubevirtv1.VolumeStatus) bool { return isTarget(o, s) })
 }
 
 // isTarget: the guest's memory may have been written to the volume, by its status.
-func (o *state) isTarget(s kubevirtv1.VolumeStatus) bool {
+func isTarget(o *state, s kubevirtv1.VolumeStatus) bool {
 	h, from := s.HibernationInfo, convert.RestoreFrom(o.instance)
 	return h != nil && h.TargetFileName != "" && (from == nil || h.ClaimName != from.ClaimName || h.TargetFileName != from.Directory)
 }
@@ -200,7 +200,7 @@ func cannotSuspend(c *saves.Call) bool {
 // hibernating is the condition HibernationInProgress of an instance that comes to a phase; nil:
 // none. It is False only where the guest is known to go on, or has ended: a claim may be deleted
 // then that it was to be saved to.
-func (o *state) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func hibernating(o *state, phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
 	asked := o.instance.Spec.StopStrategy
 	say := func(status metav1.ConditionStatus, f fault) *kubevirtv1.Condition {
 		c := condition(kubevirtv1.ConditionHibernationInProgress, status, f.reason, f.message)
@@ -214,7 +214,7 @@ func (o *state) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condi
 		return say(no, fault{reasonNotSaved, "the guest ended before it was saved: " + why.message})
 	case isFinal(phase):
 		return nil
-	case (asked == "" || o.deleting()) && o.unresolved():
+	case (asked == "" || o.deleting()) && unresolved(o):
 		return say(yes, fault{reasonCancelling, "the save is being undone: it is not known yet that the guest goes on"})
 	case asked == "":
 		return nil
@@ -223,38 +223,38 @@ func (o *state) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condi
 	case phase != kubevirtv1.PhaseRunning:
 		return say(yes, fault{reasonWaiting, "the guest has not started yet: it is saved once it runs"})
 	}
-	f, failed := o.saving()
+	f, failed := saveProgress(o)
 	if failed {
 		return say(no, f)
 	}
 	return say(yes, f)
 }
 
-// saving is how far the save of a guest is that runs, and whether that is a failure.
-func (o *state) saving() (f fault, failed bool) {
+// saveProgress is how far the save of a guest is that runs, and whether that is a failure.
+func saveProgress(o *state) (f fault, failed bool) {
 	node := o.pod.Spec.NodeName
-	ended := o.call != nil && !o.call.Active() && o.calls() && !o.startable(kubevirtv1.PhaseRunning)
+	ended := o.call != nil && !o.call.Active() && callWanted(o) && !startable(o, kubevirtv1.PhaseRunning)
 	switch {
 	case o.deleting():
 		return fault{reasonNotSaved, "the VM is being deleted"}, true
-	case o.call != nil && o.call.Active() && o.calls(), ended && o.call.Err == nil:
-		return o.underWay(o.call), false // when it has ended its pod ends, too
+	case o.call != nil && o.call.Active() && callWanted(o), ended && o.call.Err == nil:
+		return underWay(o, o.call), false // when it has ended its pod ends, too
 	case !o.pod.report.Current:
 		return fault{reasonWaiting, "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
-	case !o.goesOn(), ended && o.unresolved():
+	case !goesOn(o), ended && unresolved(o):
 		return fault{reasonWaiting, "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
 	case o.pod.deleting():
 		return fault{reasonNotSaved, "the VM's pod is being deleted, and the guest shuts down"}, true
-	case o.instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !o.volumeReady():
-		return o.attaching()
+	case o.instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !memoryReady(o):
+		return attachProgress(o)
 	case ended:
-		return o.failure(o.call), true
+		return failure(o, o.call), true
 	}
-	return o.underWay(nil), false
+	return underWay(o, nil), false
 }
 
 // underWay says how far a call is; nil: it is about to be made.
-func (o *state) underWay(c *saves.Call) fault {
+func underWay(o *state, c *saves.Call) fault {
 	node := o.pod.Spec.NodeName
 	switch {
 	case c != nil && c.State == saves.Queued && c.Barred:
@@ -275,7 +275,7 @@ func (o *state) underWay(c *saves.Call) fault {
 }
 
 // failure is why a call failed, and what follows.
-func (o *state) failure(c *saves.Call) fault {
+func failure(o *state, c *saves.Call) fault {
 	node, words := o.pod.Spec.NodeName, o.errorWords(c.Err)
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
@@ -295,21 +295,21 @@ func (o *state) failure(c *saves.Call) fault {
 	return fault{reasonSaveFailed, "the save on node " + node + " failed, and the guest goes on: " + words + "; it is tried again"}
 }
 
-// targets puts into the status of the volume where the guest's memory goes. What was recorded stays
+// setTargets puts into the status of the volume where the guest's memory goes. What was recorded stays
 // until another try begins, or nobody wants one and the guest is known to go on: it may have been
 // saved there though the call for it failed.
-func (o *state) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func setTargets(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	v := convert.HibernationVolume(o.instance)
 	for i := range s.VolumeStatus {
 		w := &s.VolumeStatus[i]
 		last, target := v != nil && w.Name == v.Name, ""
-		began := o.began(w.HibernationInfo)
+		began := began(o, w.HibernationInfo)
 		switch {
-		case last && o.stopStrategy() == kubevirtv1.HibernateSave && o.startable(s.Phase):
+		case last && o.stopStrategy() == kubevirtv1.HibernateSave && startable(o, s.Phase):
 			target = directoryPrefix(o.instance.Name) + o.now.UTC().Format(directoryTime)
-		case last && o.stopStrategy() == kubevirtv1.HibernateSave && o.calls():
+		case last && o.stopStrategy() == kubevirtv1.HibernateSave && callWanted(o):
 			target = path.Base(o.call.Directory)
-		case o.isTarget(*w) && o.stopStrategy() == "" && !o.unresolved():
+		case isTarget(o, *w) && o.stopStrategy() == "" && !unresolved(o):
 			w.HibernationInfo = nil
 			continue
 		default:
@@ -321,18 +321,18 @@ func (o *state) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // began is when the first try of a save that was Queued began; nil: none has, or it never waited. It
 // stays for as long as the save is wanted.
-func (o *state) began(recorded *kubevirtv1.HibernationInfo) *metav1.Time {
+func began(o *state, recorded *kubevirtv1.HibernationInfo) *metav1.Time {
 	switch {
 	case recorded != nil && recorded.StartTimestamp != nil:
 		return recorded.StartTimestamp
-	case o.calls() && o.call.State != saves.Queued && o.queued():
+	case callWanted(o) && o.call.State != saves.Queued && queued(o):
 		return new(metav1.NewTime(o.call.Begun.UTC().Truncate(time.Second)))
 	}
 	return nil
 }
 
 // queued: the status says that the save waits for its turn.
-func (o *state) queued() bool {
+func queued(o *state) bool {
 	c := find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	return c != nil && c.Reason == reasonQueued
 }

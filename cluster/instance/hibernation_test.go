@@ -73,7 +73,8 @@ func queuedBehind(n int) func(*saves.Call) {
 }
 
 func barred(c *saves.Call) { c.Barred = true }
-func aside(c *saves.Call)  { c.Aside = true }
+
+func aside(c *saves.Call) { c.Aside = true }
 
 func failedAgo(ago time.Duration, failures int, err error) func(*saves.Call) {
 	return func(c *saves.Call) { c.State, c.Err, c.Failures, c.At = saves.Ended, err, failures, testTime.Add(-ago) }
@@ -83,18 +84,27 @@ func doneAgo(ago time.Duration) func(*saves.Call) {
 	return func(c *saves.Call) { c.State, c.At = saves.Ended, testTime.Add(-ago) }
 }
 
-func unsure(c *saves.Call)       { c.Unsure = true }
-func cancelled(c *saves.Call)    { c.Cancelled = true }
-func suspending(c *saves.Call)   { c.Directory = "" }
+func unsure(c *saves.Call) { c.Unsure = true }
+
+func cancelled(c *saves.Call) { c.Cancelled = true }
+
+func suspending(c *saves.Call) { c.Directory = "" }
+
 func ofAnotherPod(c *saves.Call) { c.UID = "another" }
-func toSuspend(s scene) scene    { return s.change(stopBy(kubevirtv1.HibernateSuspendToDisk)) }
-func unasked(s scene) scene      { return s.change(stopBy("")) }
+
+func toSuspend(s scene) scene { return s.change(stopBy(kubevirtv1.HibernateSuspendToDisk)) }
+
+func unasked(s scene) scene { return s.change(stopBy("")) }
+
 func ofBlock(s scene) scene {
 	s.claims["memory"].Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
 	return s
 }
-func noClaim(s scene) scene        { delete(s.claims, "memory"); return s }
-func theAPISaysNo(s scene) scene   { s.refused = &fault{reasonAttachFailed, "quota"}; return s }
+
+func noClaim(s scene) scene { delete(s.claims, "memory"); return s }
+
+func theAPISaysNo(s scene) scene { s.refused = &fault{reasonAttachFailed, "quota"}; return s }
+
 func (s scene) leavesClaim() scene { s.instance.Spec.UtilityVolumes = nil; return s }
 
 // forgotten has the claim gone from the cache, while the status has it.
@@ -223,8 +233,8 @@ func TestDecideSaves(t *testing.T) {
 		{"its pod is deleted while it is saved", saving(true, runs(savesV), ending).called(), nothing},
 		{"to suspend while it is saved", toSuspend(saving(true, runs(savesV))).called(), cancel},
 		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), cancel},
-		{"ended, its call not forgotten", saving(true, exited(0, "")).written().called(doneAgo(0)), cancel},
-		{"ended, its call cut off just now", saving(true, exited(0, "")).written().called(failedAgo(0, 1, errLost), unsure), cancel},
+		{"ended, its call not forgotten", written(saving(true, exited(0, ""))).called(doneAgo(0)), cancel},
+		{"ended, its call cut off just now", written(saving(true, exited(0, ""))).called(failedAgo(0, 1, errLost), unsure), cancel},
 		{"gone, its call not forgotten", scene{&state{now: testTime, call: new(saves.Call)}}, cancel},
 
 		{"not mounted", saving(false, runs(running)), attach},
@@ -256,7 +266,7 @@ func TestDecideSaves(t *testing.T) {
 	} {
 		in := c.in
 		if in.instance != nil && in.instance.DeletionTimestamp == nil {
-			in = in.written()
+			in = written(in)
 		}
 		s := decide(in.state)
 		if s.do == label || s.do == relabel { // they come last
@@ -284,7 +294,7 @@ func TestRequests(t *testing.T) {
 		{"on a block disk as its status has it", forgotten(onBlock(saving(false, runs(running)).attachedBy(serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
 		{"suspends on a block disk", toSuspend(onBlock(saving(false, runs(running)))), saves.Request{}},
 	} {
-		s := decide(c.in.written().state)
+		s := decide(written(c.in).state)
 		c.want.Pod, c.want.UID, c.want.Node = c.in.pod.Name, c.in.pod.UID, "node-a"
 		if c.want.Directory != "" {
 			c.want.Instance = c.in.instance.UID
@@ -326,7 +336,7 @@ func TestTargets(t *testing.T) {
 		{"cancelled, mounted, not known", unasked(recorded(saving(true, runsSince(time.Hour)))), testDirectory},
 		{"to suspend", toSuspend(saving(true, runs(running))), ""},
 	} {
-		if got := recordedTarget(c.in.status(), "hibernate-memory"); got != c.want {
+		if got := recordedTarget(statusOf(c.in.state), "hibernate-memory"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -334,7 +344,7 @@ func TestTargets(t *testing.T) {
 
 // TestBegan: a save that waited for its turn is written to have begun when it did, first.
 func TestBegan(t *testing.T) {
-	waited := func(s scene) scene { return s.called(queuedBehind(1)).written() }
+	waited := func(s scene) scene { return written(s.called(queuedBehind(1))) }
 	begun := func(c *saves.Call) { c.Begun = testTime.Add(-time.Minute) }
 	for _, c := range []struct {
 		name string
@@ -344,10 +354,10 @@ func TestBegan(t *testing.T) {
 		{"waits", waited(saving(true, runs(running))), false},
 		{"begins", waited(saving(true, runs(savesV))).called(begun), true},
 		{"never waited", saving(true, runs(savesV)).called(begun), false},
-		{"tried again", waited(saving(true, runs(savesV))).called(begun).written().called(queuedBehind(1)), true},
+		{"tried again", written(waited(saving(true, runs(savesV))).called(begun)).called(queuedBehind(1)), true},
 	} {
 		var got *metav1.Time
-		for _, s := range c.in.status().VolumeStatus {
+		for _, s := range statusOf(c.in.state).VolumeStatus {
 			got = s.HibernationInfo.StartTimestamp
 		}
 		if (got != nil) != c.want || got != nil && !got.Equal(new(metav1.NewTime(testTime.Add(-time.Minute)))) {
@@ -407,7 +417,7 @@ func TestHibernating(t *testing.T) {
 		{"cancelled, goes on", unasked(toTarget(saving(true, runs(running)))), "", "", ""},
 		{"cancelled, shuts down", unasked(toTarget(saving(true, runs(stopping)))), "", "", ""},
 		{"never to be saved, agent away", unasked(saving(true, runsSince(time.Hour))), "", "", ""},
-		{"resumed, agent away", resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning).written(), "", "", ""},
+		{"resumed, agent away", written(resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)), "", "", ""},
 		{"resumed, saved elsewhere, agent away", savedSince("memory", "restore-web-20260102T040000Z"), yes, reasonCancelling, "not known yet"},
 		{"resumed, saved to another claim, agent away", savedSince("next", testDirectory), yes, reasonCancelling, "not known yet"},
 		{"attached and never saved, agent away", unasked(toNothing(saving(true, runsSince(time.Hour)))), "", "", ""},
@@ -446,7 +456,7 @@ func TestHibernating(t *testing.T) {
 		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, reasonSuspendFailed, "QEMU said no"},
 		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, ReasonSuspended, "suspended itself"},
 	} {
-		s := c.in.status()
+		s := statusOf(c.in.state)
 		got := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
@@ -485,7 +495,7 @@ func TestUtilityVolumes(t *testing.T) {
 		{"in the pod", saving(false, runs(running)).attachedBy(serving), volumeInPod, "hp-1"},
 		{"its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), volumePending, ""},
 	} {
-		all := c.in.status().VolumeStatus
+		all := statusOf(c.in.state).VolumeStatus
 		if len(all) != 1 {
 			t.Fatalf("%s: %+v", c.name, all)
 		}
@@ -497,14 +507,14 @@ func TestUtilityVolumes(t *testing.T) {
 			t.Errorf("%s: %+v attached by %q, want %s by %q", c.name, all[0], by, c.phase, c.by)
 		}
 	}
-	s := saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).status()
+	s := statusOf(saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).state)
 	if got := s.VolumeStatus[0]; got.Reason != reasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
 		t.Errorf("it says %s %q", got.Reason, got.Message)
 	}
-	if got := noClaim(unasked(saving(false, runs(running)))).status().VolumeStatus[0]; got.Reason != "" {
+	if got := statusOf(noClaim(unasked(saving(false, runs(running)))).state).VolumeStatus[0]; got.Reason != "" {
 		t.Errorf("of a claim that nobody wants to be attached it says %s %q", got.Reason, got.Message)
 	}
-	if got := resumed(bound).change(onMemory("next")).status().VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
+	if got := statusOf(resumed(bound).change(onMemory("next")).state).VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
 		t.Errorf("of another claim of a guest that goes on: %+v", got)
 	}
 	for _, c := range []struct {
@@ -516,11 +526,11 @@ func TestUtilityVolumes(t *testing.T) {
 		{"it goes on", unasked(toTarget(saving(false, runs(running)).leavesClaim())), 0},
 		{"it was never to be saved there", unasked(toNothing(saving(false, runs(savesV)).leavesClaim())).called(), 0},
 	} {
-		if got := c.in.status().VolumeStatus; len(got) != c.want {
+		if got := statusOf(c.in.state).VolumeStatus; len(got) != c.want {
 			t.Errorf("a volume that was taken away, %s: %+v, want %d", c.name, got, c.want)
 		}
 	}
-	if got := resumed(bound).status().VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
+	if got := statusOf(resumed(bound).state).VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
 		t.Errorf("of a guest that goes on: %+v", got)
 	}
 }
@@ -538,7 +548,7 @@ func TestSavingWakes(t *testing.T) {
 		{"being attached for long", saving(false, runs(running)).attachedBy(placed, since(time.Minute)), quietInterval},
 		{"attached", saving(false, runs(savesV)).attachedBy(serving).called(), 0},
 	} {
-		if got := c.in.written().nextLook(); got != c.want {
+		if got := nextLook(written(c.in).state); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -52,7 +52,7 @@ func TestNetworksOfMultus(t *testing.T) {
 	} {
 		want := want
 		test.change(&want)
-		got := test.scene.status().Interfaces
+		got := statusOf(test.scene.state).Interfaces
 		if len(got) != 2 {
 			t.Errorf("%s: %d interfaces, want 2", name, len(got))
 			continue

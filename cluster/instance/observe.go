@@ -80,7 +80,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*st
 			}
 		}
 	}
-	if o.instance != nil && o.suspicious() {
+	if o.instance != nil && suspicious(o) {
 		o.pod.trouble = r.trouble(ctx, o)
 	}
 	return o, r.observeSave(ctx, o)
@@ -126,10 +126,10 @@ func (r *Reconciler) observeSave(ctx context.Context, o *state) error {
 			o.attachments = append(o.attachments, &pods.Items[i])
 		}
 	}
-	if p := o.suspiciousAttachment(); p != nil {
+	if p := suspiciousAttachment(o); p != nil {
 		o.attachTrouble, _ = r.eventsOf(ctx, p)
 	}
-	if _, is := o.saved(); !is || o.final() {
+	if _, is := lastImage(o); !is || o.final() {
 		return nil
 	}
 	o.images = r.Images(o.pod.Pod)

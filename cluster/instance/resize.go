@@ -48,7 +48,7 @@ func (z sizing) String() string {
 
 // sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
 // ran counts: one that goes on from an image may have grown before.
-func (o *state) sizings() (all []sizing) {
+func sizings(o *state) (all []sizing) {
 	effective := o.effective()
 	if effective == nil || o.instance.Annotations[contract.AnnotationLiveSize] == "" {
 		return nil
@@ -75,8 +75,8 @@ func resizeGuest(o *state) step {
 		p.report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
 		return step{}
 	}
-	for _, z := range o.sizings() {
-		if !o.wasRefused(z) {
+	for _, z := range sizings(o) {
+		if !wasRefused(o, z) {
 			return step{do: resize, pod: p, sizing: z}
 		}
 	}
@@ -84,21 +84,21 @@ func resizeGuest(o *state) step {
 }
 
 // wasRefused: the status says that the guest can't be given that size.
-func (o *state) wasRefused(z sizing) bool {
+func wasRefused(o *state, z sizing) bool {
 	c := find(o.instance.Status.Conditions, z.condition)
 	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, sentence(z.String()+": "))
 }
 
-// resizing are the conditions of what a guest is being given, or was refused.
-func (o *state) resizing(phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
+// resizeConditions are of what a guest is being given, or was refused.
+func resizeConditions(o *state, phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
 	if phase != kubevirtv1.PhaseRunning {
 		return nil
 	}
-	for _, z := range o.sizings() {
+	for _, z := range sizings(o) {
 		switch f := o.unsized[z.condition]; {
 		case f != nil:
 			all = append(all, condition(z.condition, metav1.ConditionFalse, f.reason, z.String()+": "+f.message))
-		case o.wasRefused(z):
+		case wasRefused(o, z):
 			all = append(all, *find(o.instance.Status.Conditions, z.condition))
 		default:
 			all = append(all, condition(z.condition, metav1.ConditionTrue, reasonResizing, "the guest is given "+z.String()))

@@ -85,7 +85,7 @@ func TestResizeGuest(t *testing.T) {
 		"not heard":      {on(kubevirtv1.PhaseRunning, runsSince(time.Hour)).change(wants(4, "1Gi")), "", ""},
 	} {
 		var conditions []string
-		for _, a := range c.s.resizing(kubevirtv1.PhaseRunning) {
+		for _, a := range resizeConditions(c.s.state, kubevirtv1.PhaseRunning) {
 			conditions = append(conditions, a.Type+"="+string(a.Status))
 		}
 		if got := strings.Join(conditions, " "); got != c.conditions {

@@ -25,15 +25,15 @@ var imageID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // maxFolder bounds the path of an image, in bytes.
 const maxFolder = 512
 
-// written is an image that a guest was saved to: its identifier and its folder, as the shim had it
+// writtenImage is one that a guest was saved to: its identifier and its folder, as the shim had it
 // from its caller.
-type written struct{ id, folder string }
+type writtenImage struct{ id, folder string }
 
 // writtenBy returns what the shim of a VM says that it was saved to.
-func writtenBy(e contract.Ending) (w written, is bool) {
+func writtenBy(e contract.Ending) (w writtenImage, is bool) {
 	is = e.Reason == contract.GuestSaved && imageID.MatchString(e.Image) && e.Directory != "" &&
 		len(e.Directory) <= maxFolder && !strings.ContainsAny(e.Directory, " \t\n")
-	return written{e.Image, e.Directory}, is
+	return writtenImage{e.Image, e.Directory}, is
 }
 
 // ending is how the VM's shim says that it ended, if the container ended with that exit code: 0, or any other.
@@ -45,24 +45,24 @@ func (o *state) ending(well bool) contract.Ending {
 	return contract.ReadEnding(t.Message)
 }
 
-// saved is what the VM was saved to as it ended: by the words of the container, which the kubelet
+// lastImage is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
-func (o *state) saved() (w written, is bool) {
+func lastImage(o *state) (w writtenImage, is bool) {
 	if w, is := writtenBy(o.ending(true)); is {
 		return w, true
 	}
 	s := o.pod.report.VM.GetStatus()
 	image := s.GetImage()
 	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
-		return written{}, false
+		return writtenImage{}, false
 	}
-	return written{image.GetImageId(), image.GetPath()}, true
+	return writtenImage{image.GetImageId(), image.GetPath()}, true
 }
 
-// target finds where on which claim an image is that somebody here asked for: the status says
+// targetOf returns where on which claim an image is that somebody here asked for: the status says
 // which claims guests were to be saved to. A controller that has lost its lead may have named a
 // directory after that in the status, so that any of this VM's names will do.
-func (o *state) target(w written) (claim, directory string, is bool) {
+func targetOf(o *state, w writtenImage) (claim, directory string, is bool) {
 	directory = path.Base(w.folder)
 	mounted := path.Join(contract.HibernationFolder, directory)
 	if w.folder != mounted && w.folder != directory || !ours(directory, o.instance.Name) {
@@ -88,21 +88,21 @@ func (o *state) target(w written) (claim, directory string, is bool) {
 }
 
 // savedAs is savedImage of an instance that ends for that reason.
-func (o *state) savedAs(why fault) *kubevirtv1.SavedImage {
+func savedAs(o *state, why fault) *kubevirtv1.SavedImage {
 	if why.reason != ReasonSaved || o.pod == nil {
 		return nil
 	}
-	return o.savedImage()
+	return savedImage(o)
 }
 
 // savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
 // anybody here.
-func (o *state) savedImage() *kubevirtv1.SavedImage {
-	w, is := o.saved()
+func savedImage(o *state) *kubevirtv1.SavedImage {
+	w, is := lastImage(o)
 	if !is {
 		return nil
 	}
-	claim, directory, is := o.target(w)
+	claim, directory, is := targetOf(o, w)
 	if !is {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (o *state) savedImage() *kubevirtv1.SavedImage {
 		Paused:   find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
 		NodeName: o.pod.Spec.NodeName, Images: o.images,
 		VMM: clip(said.GetVmm().GetName(), maxGuestText), VMMVersion: clip(said.GetVmm().GetVersion(), maxGuestText),
-		Hypervisor:                 o.hypervisor(),
+		Hypervisor:                 hypervisorOf(o),
 		VirtualMachineRevisionName: o.instance.Status.VirtualMachineRevisionName,
 	}
 	_, image.Attachable = o.pod.Annotations[contract.AnnotationOpensAttached]
@@ -124,8 +124,8 @@ func (o *state) savedImage() *kubevirtv1.SavedImage {
 	return image
 }
 
-// hypervisor is what the VM ran under: by the agent's report, else by what its pod asked for.
-func (o *state) hypervisor() string {
+// hypervisorOf is what the VM ran under: by the agent's report, else by what its pod asked for.
+func hypervisorOf(o *state) string {
 	for _, name := range []string{o.pod.report.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
 		if name, known := hypervisors.Registry().Canonical(name); known {
 			return name
@@ -172,12 +172,12 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 }
 
 // savedEnd is the phase of an instance whose guest was saved; not known: it was not.
-func (o *state) savedEnd() (kubevirtv1.Phase, fault, bool) {
-	w, is := o.saved()
+func savedEnd(o *state) (kubevirtv1.Phase, fault, bool) {
+	w, is := lastImage(o)
 	if !is {
 		return "", fault{}, false
 	}
-	if claim, _, is := o.target(w); is {
+	if claim, _, is := targetOf(o, w); is {
 		return kubevirtv1.PhaseSucceeded, fault{ReasonSaved, "the guest was saved to claim " + claim}, true
 	}
 	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
@@ -190,7 +190,7 @@ const (
 )
 
 // restoreReason is why a guest did not go on from its image, in a word.
-func (o *state) restoreReason(why fault) string {
+func restoreReason(o *state, why fault) string {
 	for _, e := range []contract.Ending{o.ending(false), contract.ReadSentence(why.message)} {
 		if contract.RestoreRefused(e.Reason) {
 			return e.Reason
@@ -201,16 +201,16 @@ func (o *state) restoreReason(why fault) string {
 
 // resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
 // its guest boots, or runs.
-func (o *state) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func resuming(o *state, phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
 	image := convert.RestoreFrom(o.instance)
 	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.ran(phase) {
 		return nil
 	}
 	c := condition(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, reasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
-	if claim := o.imageClaim(); claim != "" && o.pod.bound() && !attached(o.attachment(claim), o.pod.Spec.NodeName) {
+	if claim := imageClaim(o); claim != "" && o.pod.bound() && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
 		c.Reason, c.Message = reasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.pod.Spec.NodeName
-		if f := o.attachFault(claim); f != nil {
+		if f := attachFault(o, claim); f != nil {
 			c.Reason, c.Message = f.reason, f.message
 		}
 	}
@@ -242,7 +242,7 @@ func (o *state) ranUnseen() bool {
 
 // asSaved says that a guest which goes on from an image waits for a node like the one that it was
 // saved on; empty: it boots.
-func (o *state) asSaved() string {
+func asSaved(o *state) string {
 	image := convert.RestoreFrom(o.instance)
 	if image == nil {
 		return ""

@@ -47,27 +47,27 @@ func TestSavedWords(t *testing.T) {
 	const folder = contract.HibernationFolder + "/x"
 	for _, c := range []struct {
 		message string
-		want    written
+		want    writtenImage
 	}{
-		{savedTo(testImage, folder), written{testImage, folder}},
-		{savedTo(testImage, folder) + "\n", written{testImage, folder}},
-		{savedTo(testImage, ""), written{}},
-		{savedTo("", folder), written{}},
-		{savedTo(testImage, " "+folder), written{}},
-		{savedTo(testImage, folder+" and more"), written{}},
-		{savedTo(testImage, folder+"\nmore"), written{}},
-		{savedTo("../../etc", folder), written{}},
-		{savedTo(strings.ToUpper(testImage), folder), written{}},
-		{savedTo(testImage, "/"+strings.Repeat("a", maxFolder)), written{}},
-		{strings.Replace(savedTo(testImage, folder), contract.GuestSaved, contract.GuestShutdown, 1), written{}},
-		{"saved image " + testImage + " " + folder, written{testImage, folder}},
-		{"saved image " + testImage + "  " + folder, written{}},
-		{"once saved image " + testImage + " " + folder, written{}},
-		{"", written{}},
+		{savedTo(testImage, folder), writtenImage{testImage, folder}},
+		{savedTo(testImage, folder) + "\n", writtenImage{testImage, folder}},
+		{savedTo(testImage, ""), writtenImage{}},
+		{savedTo("", folder), writtenImage{}},
+		{savedTo(testImage, " "+folder), writtenImage{}},
+		{savedTo(testImage, folder+" and more"), writtenImage{}},
+		{savedTo(testImage, folder+"\nmore"), writtenImage{}},
+		{savedTo("../../etc", folder), writtenImage{}},
+		{savedTo(strings.ToUpper(testImage), folder), writtenImage{}},
+		{savedTo(testImage, "/"+strings.Repeat("a", maxFolder)), writtenImage{}},
+		{strings.Replace(savedTo(testImage, folder), contract.GuestSaved, contract.GuestShutdown, 1), writtenImage{}},
+		{"saved image " + testImage + " " + folder, writtenImage{testImage, folder}},
+		{"saved image " + testImage + "  " + folder, writtenImage{}},
+		{"once saved image " + testImage + " " + folder, writtenImage{}},
+		{"", writtenImage{}},
 	} {
 		got, is := writtenBy(contract.ReadEnding(c.message))
 		if !is {
-			got = written{}
+			got = writtenImage{}
 		}
 		if got != c.want {
 			t.Errorf("%.80q: %+v, want %+v", c.message, got, c.want)
@@ -117,7 +117,7 @@ func TestSavedImage(t *testing.T) {
 		{"shut down", toTarget(saving(true, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
 		{"still there", toTarget(saving(true, runs(running))), ""},
 	} {
-		s := c.in.status()
+		s := statusOf(c.in.state)
 		got := s.SavedImage
 		if c.want == "" {
 			if got != nil || s.Reason == ReasonSaved {
@@ -141,7 +141,7 @@ func TestSavedDetails(t *testing.T) {
 	s.instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
 	s.instance.Status.Conditions = []kubevirtv1.Condition{condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reasonPausedByUser, "")}
 	s.images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
-	got := s.status().SavedImage
+	got := statusOf(s.state).SavedImage
 	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
 		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(testTime) {
 		t.Errorf("by the status alone: %+v", got)
@@ -149,11 +149,11 @@ func TestSavedDetails(t *testing.T) {
 	s = s.called(doneAgo(0), func(c *saves.Call) {
 		c.Result = &nodev1.SaveResult{ImageId: testImage, ImageBytes: 1 << 63}
 	})
-	if got := s.status().SavedImage; got.Paused || got.SizeBytes < 1<<62 {
+	if got := statusOf(s.state).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
 		t.Errorf("by the agent's result: paused %v, %d bytes", got.Paused, got.SizeBytes)
 	}
 	s.call.Result.ImageId = "another"
-	if got := s.status().SavedImage; !got.Paused || got.SizeBytes != 0 {
+	if got := statusOf(s.state).SavedImage; !got.Paused || got.SizeBytes != 0 {
 		t.Errorf("by the result of another image: paused %v, %d bytes", got.Paused, got.SizeBytes)
 	}
 }
@@ -233,7 +233,7 @@ func TestResuming(t *testing.T) {
 		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
 		{"boots", on(kubevirtv1.PhaseScheduled, runs(nodev1.State_STATE_STARTING)), "", ""},
 	} {
-		s := c.in.status()
+		s := statusOf(c.in.state)
 		got := find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
@@ -272,7 +272,7 @@ func TestRanUnseen(t *testing.T) {
 		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), false},
 		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestShutdown, "it did"))), false},
 	} {
-		s := c.in.status()
+		s := statusOf(c.in.state)
 		if got := entered(s, kubevirtv1.PhaseRunning); got != c.want {
 			t.Errorf("%s: it is said to have run: %v, want %v (%s)", c.name, got, c.want, s.Phase)
 		}
@@ -285,7 +285,7 @@ func TestRanUnseen(t *testing.T) {
 // TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
 func TestEndedBeforeItRan(t *testing.T) {
 	for _, in := range []scene{resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
-		ready := find(in.status().Conditions, kubevirtv1.ConditionReady)
+		ready := find(statusOf(in.state).Conditions, kubevirtv1.ConditionReady)
 		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
 			t.Errorf("%q, want %q in it", ready.Message, want)
 		}
@@ -295,7 +295,7 @@ func TestEndedBeforeItRan(t *testing.T) {
 // TestNoNodeFits: a guest that no node takes says what it waits for.
 func TestNoNodeFits(t *testing.T) {
 	s := resumed(func(p *pod) { unplaceable(p.Pod) })
-	c := find(s.status().Conditions, kubevirtv1.ConditionReady)
+	c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady)
 	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("%q, want %q in it", c.Message, want)

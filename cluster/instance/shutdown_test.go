@@ -34,13 +34,13 @@ func TestNodeShutsDown(t *testing.T) {
 		"had ended":       {saving(true, exited(0, ""), shutsDown).change(hibernate, stopBy("")), ""},
 		"agent not heard": {saving(true, runsSince(time.Hour), shutsDown).change(hibernate, stopBy("")), ""},
 	} {
-		if got := c.s.status().EvacuationNodeName; got != c.want {
+		if got := statusOf(c.s.state).EvacuationNodeName; got != c.want {
 			t.Errorf("%s: leaves node %q, want %q", name, got, c.want)
 		}
 	}
 	for urgent, s := range map[bool]scene{
-		true:  saving(true, runs(running), shutsDown).change(hibernate).written(),
-		false: saving(true, runs(running)).change(hibernate).written(),
+		true:  written(saving(true, runs(running), shutsDown).change(hibernate)),
+		false: written(saving(true, runs(running)).change(hibernate)),
 	} {
 		if got := decide(s.state); got.do != save || got.request.Urgent != urgent {
 			t.Errorf("step %q, urgent %v; want a save, urgent %v", got.do, got.request.Urgent, urgent)
@@ -51,7 +51,7 @@ func TestNodeShutsDown(t *testing.T) {
 // TestAwaitsInVain: a shim that waits for a save when its pod is deleted has to end the guest instead.
 func TestAwaitsInVain(t *testing.T) {
 	waits := func(change ...func(*pod)) scene {
-		return saving(true, append(change, ending)...).change(stopBy(""), strategy(kubevirtv1.EvictionHibernate)).written()
+		return written(saving(true, append(change, ending)...).change(stopBy(""), strategy(kubevirtv1.EvictionHibernate)))
 	}
 	under := waits(runs(running))
 	under.call = &saves.Call{State: saves.Running, Cancelled: true}
@@ -66,7 +66,7 @@ func TestAwaitsInVain(t *testing.T) {
 		"save under way":   {under, nothing},
 		"not heard":        {waits(runsSince(time.Hour)), nothing},
 		"asked just now":   {waits(runs(running), func(p *pod) { p.hurried = true }), nothing},
-		"its shim doesn't": {saving(true, runs(running), ending).change(stopBy("")).written(), nothing},
+		"its shim doesn't": {written(saving(true, runs(running), ending).change(stopBy(""))), nothing},
 	} {
 		if got := hurryGuest(c.s.state).do; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -229,9 +229,11 @@ func (p *pod) runs() (since time.Time, is bool) {
 	return c.State.Running.StartedAt.Time, true
 }
 
-func (p *pod) bound() bool    { return p.Spec.NodeName != "" }
+func (p *pod) bound() bool { return p.Spec.NodeName != "" }
+
 func (p *pod) deleting() bool { return p.DeletionTimestamp != nil }
-func (p *pod) held() bool     { return !p.gone && slices.Contains(p.Finalizers, contract.FinalizerPod) }
+
+func (p *pod) held() bool { return !p.gone && slices.Contains(p.Finalizers, contract.FinalizerPod) }
 
 func (p *pod) terminal() bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
@@ -259,7 +261,8 @@ func (p *pod) silence(now time.Time) time.Time {
 // recorded is the phase in the instance's status.
 func (o *state) recorded() kubevirtv1.Phase { return o.instance.Status.Phase }
 
-func (o *state) final() bool    { return isFinal(o.recorded()) }
+func (o *state) final() bool { return isFinal(o.recorded()) }
+
 func (o *state) deleting() bool { return o.instance.DeletionTimestamp != nil }
 
 func isFinal(p kubevirtv1.Phase) bool {
@@ -284,8 +287,8 @@ func active(s *kubevirtv1.VirtualMachineInstanceStatus) (uid types.UID, node str
 	return "", "", false
 }
 
-// waits is why the pod can't be made yet; nil: it can.
-func (o *state) waits() *fault {
+// waitsFor is why the pod can't be made yet; nil: it can.
+func waitsFor(o *state) *fault {
 	if o.fault != nil {
 		return o.fault
 	}
@@ -317,7 +320,7 @@ func (o *state) waits() *fault {
 
 // refilled: a claim is being filled, and the pod's VM would take its disk for a complete one: it was
 // deleted and made again before the pod had a node.
-func (o *state) refilled() bool {
+func refilled(o *state) bool {
 	return slices.ContainsFunc(claimNames(o.instance), func(name string) bool {
 		claim := o.claims[name]
 		if claim == nil {

@@ -32,39 +32,39 @@ const (
 	runtimeUser = 107
 )
 
-// status of the instance as it follows from all that is observed.
-func (o *state) status() *kubevirtv1.VirtualMachineInstanceStatus {
+// statusOf is the status of the instance as it follows from all that is observed.
+func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
 	s := o.instance.Status.DeepCopy()
 	if o.final() {
 		return s
 	}
-	phase, why := o.phase()
+	phase, why := phaseOf(o)
 	s.Reason = why.reason
-	s.Conditions = merge(s.Conditions, o.conditions(phase, why), metav1.NewTime(o.now))
+	s.Conditions = merge(s.Conditions, conditionsOf(o, phase, why), metav1.NewTime(o.now))
 	s.Phase = phase
-	o.enter(s)
+	enterPhase(o, s)
 	if isFinal(phase) {
-		s.SavedImage = o.savedAs(why)
+		s.SavedImage = savedAs(o, why)
 		return s
 	}
 	if phase != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
 		s.VolumeStatus = o.volumeStatuses(phase)
-		o.targets(s)
+		setTargets(o, s)
 	}
-	o.asked(s)
+	fillAsked(o, s)
 	if o.pod == nil || o.pod.gone {
 		return s
 	}
-	o.podStatus(s)
+	podStatus(o, s)
 	if phase == kubevirtv1.PhaseRunning && o.pod.report.Current && o.pod.report.VM != nil {
-		o.guestStatus(s, o.pod.report.VM)
-		o.pace(s)
+		guestStatus(o, s, o.pod.report.VM)
+		paceGuest(o, s)
 	}
 	return s
 }
 
-// asked fills in what follows from the instance alone.
-func (o *state) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
+// fillAsked fills in what follows from the instance alone.
+func fillAsked(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	owner, generation := metav1.GetControllerOf(o.instance), o.instance.Annotations[contract.AnnotationVMGeneration]
 	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
 		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + clip(generation, maxGuestText)
@@ -79,9 +79,9 @@ func (o *state) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// enter notes when the instance came to its phase for the first time. A guest that is seen
+// enterPhase notes when the instance came to its phase for the first time. A guest that is seen
 // running at once was Scheduled when its container started.
-func (o *state) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func enterPhase(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	add := func(phase kubevirtv1.Phase, at time.Time) {
 		if !entered(s, phase) {
 			s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
@@ -104,7 +104,7 @@ func (o *state) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // podStatus fills in what follows from the pod. Its node is left out until the container
 // runs, which saves a write.
-func (o *state) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
+func podStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	p := o.pod
 	if p.Status.QOSClass != "" {
 		class := p.Status.QOSClass
@@ -130,8 +130,8 @@ func (o *state) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// pace keeps what the guest says of itself as it was where that was written just now.
-func (o *state) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
+// paceGuest keeps what the guest says of itself as it was where that was written just now.
+func paceGuest(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	recorded := &o.instance.Status
 	connected := find(s.Conditions, kubevirtv1.ConditionAgentConnected)
 	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
@@ -145,8 +145,8 @@ func (o *state) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	connected.LastProbeTime = metav1.NewTime(o.now)
 }
 
-// phase is where the instance is in its life, and why where it is Unknown or has just ended.
-func (o *state) phase() (kubevirtv1.Phase, fault) {
+// phaseOf is where the instance is in its life, and why where it is Unknown or has just ended.
+func phaseOf(o *state) (kubevirtv1.Phase, fault) {
 	p := o.pod
 	switch {
 	case p == nil && o.deleting():
@@ -156,9 +156,9 @@ func (o *state) phase() (kubevirtv1.Phase, fault) {
 	case p == nil:
 		return kubevirtv1.PhaseFailed, fault{message: "the VM's pod is gone"}
 	case p.ended():
-		return o.end()
+		return endOf(o)
 	}
-	if f := o.doubt(); f != nil {
+	if f := doubt(o); f != nil {
 		return kubevirtv1.PhaseUnknown, *f
 	}
 	if entered(&o.instance.Status, kubevirtv1.PhaseRunning) {
@@ -178,15 +178,15 @@ func (o *state) phase() (kubevirtv1.Phase, fault) {
 
 // doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
 // passed yet.
-func (o *state) doubt() *fault {
+func doubt(o *state) *fault {
 	p := o.pod
 	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
 	if p.replaced && !p.lives() {
-		return o.otherMachine()
+		return otherMachine(o)
 	}
 	if p.node.exists && !p.node.lost() {
 		if since := p.silence(o.now); !since.IsZero() {
-			return o.silent(since)
+			return silentNode(o, since)
 		}
 	}
 	switch {
@@ -197,9 +197,9 @@ func (o *state) doubt() *fault {
 		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
 			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
 	case p.bound() && p.node.lost() && !p.lives():
-		return &fault{reasonEndUnconfirmed, o.loss() + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
+		return &fault{reasonEndUnconfirmed, loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
 	case p.node.lost() && (p.denied || p.node.exists):
-		return &fault{reasonEndUnconfirmed, o.loss() + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
+		return &fault{reasonEndUnconfirmed, loss(o) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
 	case unseenEnd(p.Pod) != nil && p.lives():
 		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
 			" says that the VM, or a process of the container, runs: restart the VM, and the agent shuts its guest down"}
@@ -214,7 +214,7 @@ func (o *state) doubt() *fault {
 }
 
 // otherMachine is that the VM's node is not the machine any more that the VM was started on.
-func (o *state) otherMachine() *fault {
+func otherMachine(o *state) *fault {
 	node := o.pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
 	if o.pod.lives() {
@@ -244,14 +244,14 @@ func unconfirmed(hosts []*host) string {
 }
 
 // loss is why the pod's node is lost.
-func (o *state) loss() string {
+func loss(o *state) string {
 	if !o.pod.node.exists {
 		return "node " + o.pod.Spec.NodeName + " was deleted"
 	}
 	return "node " + o.pod.Spec.NodeName + " is out of service, as its taint says"
 }
 
-func (o *state) silent(since time.Time) *fault {
+func silentNode(o *state, since time.Time) *fault {
 	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
 	if o.pod.node.ready == corev1.ConditionTrue {
@@ -260,11 +260,11 @@ func (o *state) silent(since time.Time) *fault {
 	return &fault{reasonNodeUnresponsive, what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
 }
 
-// end is how the VM ended, in words of the instance: nodes know its specification alone.
-func (o *state) end() (kubevirtv1.Phase, fault) {
-	phase, why := o.saidEnd()
+// endOf is how the VM ended, in words of the instance: nodes know its specification alone.
+func endOf(o *state) (kubevirtv1.Phase, fault) {
+	phase, why := saidEnd(o)
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
-		why.reason = o.restoreReason(why)
+		why.reason = restoreReason(o, why)
 		why.message = contract.ReadSentence(why.message).Message
 	}
 	why.message = o.inWords(why.message)
@@ -294,18 +294,18 @@ var suspended = fault{ReasonSuspended, "the guest suspended itself to its own di
 
 // saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
-func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
+func saidEnd(o *state) (kubevirtv1.Phase, fault) {
 	p := o.pod
-	if phase, f, is := o.savedEnd(); is {
+	if phase, f, is := savedEnd(o); is {
 		return phase, f
 	}
 	if o.ending(true).Reason == contract.GuestSuspended {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
 	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
-		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)} // the agent sees a signal alone
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)} // the agent sees a signal alone
 	}
-	if phase, f, known := o.agentEnd(p.report.VM); known {
+	if phase, f, known := agentEnd(o, p.report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
 			f.message += "; " + evicted(p.Pod)
 		}
@@ -318,16 +318,16 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
 		}
-		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)}
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)}
 	}
 	t := unseenEnd(p.Pod)
 	switch {
 	case p.bound() && !p.node.exists:
-		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", o.loss()}
+		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", loss(o)}
 	case p.bound() && p.lostNode():
-		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", o.loss()}
+		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", loss(o)}
 	case t != nil:
-		return kubevirtv1.PhaseFailed, fault{message: o.containerEnd(p.Pod, t)}
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)}
 	case p.Status.Message != "":
 		return kubevirtv1.PhaseFailed, fault{p.Status.Reason, p.Status.Message}
 	case p.gone:
@@ -341,7 +341,7 @@ func (o *state) saidEnd() (kubevirtv1.Phase, fault) {
 
 // agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
-func (o *state) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
+func agentEnd(o *state, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN:
 		return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}, true
@@ -352,7 +352,7 @@ func (o *state) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bo
 	case nodev1.EndReason_END_REASON_KILLED:
 		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown, as was asked for"}, true
 	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
-		if grace := o.instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !o.hasACPI() {
+		if grace := o.instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(o) {
 			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown"}, true
 		}
 		return kubevirtv1.PhaseFailed, fault{message: "the guest did not shut down within its grace period and was killed"}, true
@@ -364,7 +364,7 @@ func (o *state) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bo
 	return "", fault{}, false
 }
 
-func (o *state) hasACPI() bool {
+func hasACPI(o *state) bool {
 	f := o.instance.Spec.Domain.Features
 	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
 }
@@ -382,7 +382,7 @@ const (
 )
 
 // containerEnd is why the VM's container failed, in a sentence.
-func (o *state) containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+func containerEnd(o *state, p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason == oomKilled:
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"

@@ -89,11 +89,11 @@ func agentSays(c *nodev1.GuestAgentCondition) func(*pod) {
 // TestFrozen: the status says it, and in the API's word alone.
 func TestFrozen(t *testing.T) {
 	s := on(kubevirtv1.PhaseRunning, runsSince(0), heard(running), agentSays(nil), guestSpec)
-	if got := s.status().FSFreezeStatus; got != "frozen" {
+	if got := statusOf(s.state).FSFreezeStatus; got != "frozen" {
 		t.Errorf("%q", got)
 	}
 	s.state.pod.report.VM.Status.Guest.FsFreezeStatus = "anything else"
-	if got := s.status().FSFreezeStatus; got != "" {
+	if got := statusOf(s.state).FSFreezeStatus; got != "" {
 		t.Errorf("%q", got)
 	}
 }
@@ -103,7 +103,7 @@ func guestSpec(p *pod) { p.report.VM.Status.EffectiveSpec = new(specv1.VirtualMa
 
 // TestStatusGolden: the whole status of a VM that runs.
 func TestStatusGolden(t *testing.T) {
-	got, err := yaml.Marshal(full().status())
+	got, err := yaml.Marshal(statusOf(full().state))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestFirstStatus(t *testing.T) {
 		v.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 2}
 		v.Status = kubevirtv1.VirtualMachineInstanceStatus{}
 	}).withPod()
-	got := s.status()
+	got := statusOf(s.state)
 	if got.VirtualMachineRevisionName != "revision-start-vm-vm-uid-7" {
 		t.Errorf("revision %s", got.VirtualMachineRevisionName)
 	}
@@ -175,7 +175,7 @@ func TestVolumePhases(t *testing.T) {
 
 // TestStatusSettles: a status follows from itself: nothing is written twice.
 func TestStatusSettles(t *testing.T) {
-	if s := full().written(); decide(s.state).do == write {
+	if s := written(full()); decide(s.state).do == write {
 		t.Error("the same is written again")
 	}
 }
@@ -255,9 +255,9 @@ func TestConditions(t *testing.T) {
 		{"not migratable", "LiveMigratable", newScene(), "False", "LiveMigrationNotSupported", "does not migrate"},
 		{"by a user", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)), "True", "PausedByUser", "resumed"},
 		{"by an error", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_IO_ERROR)), "True", "PausedIOError", "disk root could not"},
-		{"goes on", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0), heard(running)), "", "", ""},
-		{"agent away", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0)), "True", "PausedByUser", ""},
-		{"ended paused", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(exited(0, "")), "", "", ""},
+		{"goes on", "Paused", written(on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER))).withPod(runsSince(0), heard(running)), "", "", ""},
+		{"agent away", "Paused", written(on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER))).withPod(runsSince(0)), "True", "PausedByUser", ""},
+		{"ended paused", "Paused", written(on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER))).withPod(exited(0, "")), "", "", ""},
 		{"no helper", "NetworkLimited", withoutHelper(), "True", "UserModeNetwork", "whatever the guest does: network.helper is false"},
 		{"user network", "NetworkLimited", full(), "True", "UserModeNetwork", "listed in spec.domain.devices.interfaces"},
 		{"emulated", "SoftwareEmulation", full(), "True", "Emulation", "no /dev/kvm"},
@@ -267,7 +267,7 @@ func TestConditions(t *testing.T) {
 		{"agent that lacks much", "AgentVersionNotSupported", on(isRunning, runsSince(0), heard(running), agentSays(&nodev1.GuestAgentCondition{Connected: true, Reason: "it lacks guest-ping"})), "True", "CommandsMissing", "guest-ping"},
 		{"others' stay", "DataVolumesReady", full(), "True", "AllDVsReady", ""},
 	} {
-		c := find(test.in.status().Conditions, test.of)
+		c := find(statusOf(test.in.state).Conditions, test.of)
 		switch {
 		case c == nil && test.status != "":
 			t.Errorf("%s: no %s", test.name, test.of)
@@ -295,11 +295,11 @@ func TestPodNetworkAddresses(t *testing.T) {
 		status := s.pod.report.VM.Status
 		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: binding}}
 		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2", "fd10:0:2::2", "fe80::1", "10.1.0.7", "192.168.7.7"}
-		got := s.status().Interfaces[0]
+		got := statusOf(s.state).Interfaces[0]
 		if all := strings.Join(got.IPAddresses, " "); all != want || got.IPAddress != "10.1.0.7" {
 			t.Errorf("%s: %s, first %s, want %s", binding, all, got.IPAddress, want)
 		}
-		if c := find(s.status().Conditions, ConditionNetworkLimited); c != nil {
+		if c := find(statusOf(s.state).Conditions, ConditionNetworkLimited); c != nil {
 			t.Errorf("%s: %+v", binding, c)
 		}
 	}
@@ -320,14 +320,14 @@ func TestFirstInterface(t *testing.T) {
 		status.Guest.Interfaces = append(status.Guest.Interfaces, &nodev1.GuestInterface{Name: "br0", Mac: "02:00:00:00:00:0c", Addresses: []string{"10.0.2.2", "192.168.9.9"}})
 		return s
 	}
-	got := build(false).status().Interfaces
+	got := statusOf(build(false).state).Interfaces
 	if got[0].Name == "blue" || got[0].IPAddress != "10.1.0.7" {
 		t.Errorf("the first interface is %s with %s", got[0].Name, got[0].IPAddress)
 	}
 	if last := got[len(got)-1]; last.InterfaceName != "br0" || last.IPAddress != "192.168.9.9" {
 		t.Errorf("the guest's own interface is %+v", last)
 	}
-	if got := build(true).status().Interfaces[0]; strings.Contains(strings.Join(got.IPAddresses, " "), "10.1.0.7") {
+	if got := statusOf(build(true).state).Interfaces[0]; strings.Contains(strings.Join(got.IPAddresses, " "), "10.1.0.7") {
 		t.Errorf("addresses behind a link that is down: %v", got.IPAddresses)
 	}
 }
@@ -337,7 +337,7 @@ func TestPullIsNoNews(t *testing.T) {
 	of := func(reason string) func(*pod) {
 		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
 	}
-	s := newScene().withPod().written().withPod(of("ErrImagePull")).written().withPod(of("ImagePullBackOff")).written().withPod(of("ErrImagePull"))
+	s := written(written(written(newScene().withPod()).withPod(of("ErrImagePull"))).withPod(of("ImagePullBackOff"))).withPod(of("ErrImagePull"))
 	if got := decide(s.state); got.do != nothing {
 		t.Errorf("step %s", got.do)
 	}
@@ -345,22 +345,22 @@ func TestPullIsNoNews(t *testing.T) {
 
 // TestTransitions: a condition that says the same in other words keeps its time.
 func TestTransitions(t *testing.T) {
-	s := newScene().withPod().written()
+	s := written(newScene().withPod())
 	was := find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
 	s.state.now = testTime.Add(time.Hour)
 	s = s.withPod(runsSince(0), ending)
-	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Reason != reasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
+	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Reason != reasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 	s = s.withPod(runsSince(0), heard(running), ready)
-	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
+	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 }
 
 // TestGuestIsPaced: a guest whose interfaces change all the time costs a write now and then.
 func TestGuestIsPaced(t *testing.T) {
-	s := full().written()
+	s := written(full())
 	s.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	s.state.now = testTime.Add(time.Second)
 	s.pod.report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
@@ -386,7 +386,7 @@ func TestHostileGuest(t *testing.T) {
 		g.Interfaces[1].Addresses = append(g.Interfaces[1].Addresses, "2001:db8::"+string(rune('a'+len(g.Interfaces)%6)), "192.0.2."+string(rune('0'+len(g.Interfaces)%10)))
 	}
 	g.Os.Name = "\xff" + strings.Repeat("n", 1<<20)
-	out, err := yaml.Marshal(s.status())
+	out, err := yaml.Marshal(statusOf(s.state))
 	if err != nil || len(out) > 32<<10 {
 		t.Errorf("a status of %d bytes, %v", len(out), err)
 	}

@@ -28,7 +28,7 @@ var imageReasons = []string{reasonImagePull, reasonImageBackOff, "ErrImageNeverP
 
 // waitingFault is why a container does not start, as the kubelet says it; nil: it has not
 // said that there is a reason.
-func (o *state) waitingFault() *fault {
+func waitingFault(o *state) *fault {
 	for _, c := range slices.Concat(o.pod.Status.InitContainerStatuses, o.pod.Status.ContainerStatuses) {
 		w := c.State.Waiting
 		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
@@ -39,7 +39,7 @@ func (o *state) waitingFault() *fault {
 			message = contract.ReadEnding(last.Message).Message
 		}
 		if slices.Contains(imageReasons, w.Reason) {
-			return o.imageFault(&fault{w.Reason, message}, c.Name)
+			return imageFault(o, &fault{w.Reason, message}, c.Name)
 		}
 		message = volatile.ReplaceAllString(backOff.ReplaceAllString(o.inWords(message), "back-off"), "…")
 		return &fault{clip(w.Reason, maxGuestText), "container " + c.Name + " does not start: " + message}
@@ -50,7 +50,7 @@ func (o *state) waitingFault() *fault {
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
 // fails again, which is no news; and the kubelet that waits for the next try may have
 // forgotten why.
-func (o *state) imageFault(f *fault, container string) *fault {
+func imageFault(o *state, f *fault, container string) *fault {
 	image := imageOf(o.pod.Pod, container)
 	begin := "image " + clip(image, maxGuestText) + " can't be pulled: "
 	was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
@@ -91,14 +91,14 @@ func imageField(s *kubevirtv1.VirtualMachineInstanceSpec, image string) string {
 	return ""
 }
 
-// quiet is since when a pod has had a node whose kubelet has neither run a container nor said
+// quietSince is since when a pod has had a node whose kubelet has neither run a container nor said
 // why not; zero: it does not wait for that.
-func (o *state) quiet() time.Time {
+func quietSince(o *state) time.Time {
 	p := o.pod
 	if p == nil || p.gone || !p.bound() || p.deleting() || p.ended() || o.recorded() != kubevirtv1.PhaseScheduling {
 		return time.Time{}
 	}
-	if _, runs := p.runs(); runs || o.waitingFault() != nil {
+	if _, runs := p.runs(); runs || waitingFault(o) != nil {
 		return time.Time{}
 	}
 	if c := podCondition(p.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
@@ -108,14 +108,14 @@ func (o *state) quiet() time.Time {
 }
 
 // suspicious: the pod has been quiet for long enough to read its events.
-func (o *state) suspicious() bool {
-	since := o.quiet()
+func suspicious(o *state) bool {
+	since := quietSince(o)
 	return !since.IsZero() && !o.now.Before(since.Add(quietPatience))
 }
 
 // nextReading is when the events of a quiet pod are read next: ever more rarely.
-func (o *state) nextReading() time.Time {
-	since := o.quiet()
+func nextReading(o *state) time.Time {
+	since := quietSince(o)
 	first := since.Add(quietPatience)
 	if since.IsZero() || o.now.Before(first) {
 		return first

@@ -93,10 +93,10 @@ func TestNextReading(t *testing.T) {
 		"said why":      {at(time.Hour, inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
 		"being deleted": {at(time.Hour, ending), false, 0},
 	} {
-		if got := test.in.suspicious(); got != test.suspicious {
+		if got := suspicious(test.in.state); got != test.suspicious {
 			t.Errorf("%s: its events are read: %v", name, got)
 		}
-		if got := test.in.written().nextLook(); got != test.next {
+		if got := nextLook(written(test.in).state); got != test.next {
 			t.Errorf("%s: it is looked at after %v, want %v", name, got, test.next)
 		}
 	}
@@ -117,18 +117,18 @@ func TestImageFault(t *testing.T) {
 	const want = "image debian can't be pulled: correct spec.volumes[0].containerDisk.image, or set spec.volumes[0].containerDisk.imagePullSecret if the registry asks for credentials; the node says: denied"
 	check := func(reason, message string) {
 		t.Helper()
-		c := find(s.status().Conditions, kubevirtv1.ConditionSynchronized)
+		c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionSynchronized)
 		if c == nil || c.Reason != reason || c.Message != message {
 			t.Errorf("%+v, want %s, %s", c, reason, message)
 		}
 	}
 	check("ErrImagePull", want)
-	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
+	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
 		t.Errorf("Ready says %q", c.Message)
 	}
-	s = s.written().withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
+	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
 	check("ImagePullBackOff", want)
-	s = s.written().withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
+	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
 	check("ImagePullBackOff", strings.Replace(want, "denied", `Back-off pulling image "debian": ErrImagePull: gone`, 1))
 	s.pod.Spec.InitContainers[0].Image, s.instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
 	s.pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"

@@ -139,7 +139,7 @@ func (o *state) volumeStatuses(phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus
 		all = append(all, s)
 		delete(recorded, v.Name)
 	}
-	return append(all, o.utilityStatuses(recorded)...)
+	return append(all, utilityStatuses(o, recorded)...)
 }
 
 func claimInfo(claim *corev1.PersistentVolumeClaim) *kubevirtv1.PersistentVolumeClaimInfo {

@@ -500,7 +500,7 @@ func TestRunsOnAnotherMachine(t *testing.T) {
 		"another":          {func(p *pod) { p.replaced = true }, true},
 		"another, tainted": {func(p *pod) { p.replaced, p.node.formerOff = true, true }, false},
 	} {
-		s := on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).status()
+		s := statusOf(on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).state)
 		got := find(s.Conditions, kubevirtv1.ConditionSynchronized)
 		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
 			t.Errorf("%s: %s, %+v", name, s.Phase, got)

@@ -56,15 +56,15 @@ func podClaims(o client.Object) (names []string) {
 func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *fault {
 	for _, own := range claimuse.OfInstance(vmi) {
 		for _, u := range users {
-			at := slices.IndexFunc(u.uses(), own.Excludes)
-			if at < 0 || !u.started && !u.goesBefore(vmi) {
+			at := slices.IndexFunc(usesOf(u), own.Excludes)
+			if at < 0 || !u.started && !goesBefore(u, vmi) {
 				continue
 			}
 			how := " is in use by "
 			if !u.started {
 				how = " is first for "
 			}
-			return &fault{reasonClaimInUse, "claim " + own.Claim + how + u.name() + whyInUse(own, u.uses()[at])}
+			return &fault{reasonClaimInUse, "claim " + own.Claim + how + userName(u) + whyInUse(own, usesOf(u)[at])}
 		}
 	}
 	return nil
@@ -86,14 +86,14 @@ func whyInUse(own, other claimuse.Use) string {
 	return text
 }
 
-func (u claimUser) uses() []claimuse.Use {
+func usesOf(u claimUser) []claimuse.Use {
 	if u.instance == nil {
 		return podUses(u.pod)
 	}
 	return claimuse.OfInstance(u.instance)
 }
 
-func (u claimUser) name() string {
+func userName(u claimUser) string {
 	switch {
 	case u.instance != nil:
 		return "VM " + u.instance.Name
@@ -109,7 +109,7 @@ func (u claimUser) name() string {
 
 // goesBefore: neither has a pod, and the other one may have it first. It may wait for a claim that this one
 // does not know of.
-func (u claimUser) goesBefore(vmi *kubevirtv1.VirtualMachineInstance) bool {
+func goesBefore(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
 	other, own := u.instance, claimuse.OfInstance(vmi)
 	waits := find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
@@ -164,11 +164,11 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 	}
 	var all []claimUser
 	for uid, u := range found {
-		if final := u.instance != nil && isFinal(u.instance.Status.Phase); uid != vmi.UID && !final && u.excludes(vmi) {
+		if final := u.instance != nil && isFinal(u.instance.Status.Phase); uid != vmi.UID && !final && excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
-	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(a.name(), b.name()) })
+	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(userName(a), userName(b)) })
 	return all, nil
 }
 
@@ -177,14 +177,14 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 	running := make(map[claimuse.Use]bool)
 	for _, u := range users {
 		if u.started {
-			for _, use := range u.uses() {
+			for _, use := range usesOf(u) {
 				running[use] = true
 			}
 		}
 	}
 	var since *metav1.Time
 	for uid, u := range users {
-		if u.started || uid == vmi.UID || !u.excludes(vmi) || !u.held(running) {
+		if u.started || uid == vmi.UID || !excludes(u, vmi) || !heldBy(u, running) {
 			continue
 		}
 		if since == nil {
@@ -199,9 +199,9 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 	return nil
 }
 
-// held: one of the uses of those that have pods excludes one of this one's.
-func (u claimUser) held(running map[claimuse.Use]bool) bool {
-	return slices.ContainsFunc(u.uses(), func(own claimuse.Use) bool {
+// heldBy: one of the uses of those that have pods excludes one of this one's.
+func heldBy(u claimUser, running map[claimuse.Use]bool) bool {
+	return slices.ContainsFunc(usesOf(u), func(own claimuse.Use) bool {
 		for use := range running {
 			if own.Excludes(use) {
 				return true
@@ -236,8 +236,8 @@ func (r *Reconciler) onClaim(ctx context.Context, namespace, claim string) ([]ku
 }
 
 // excludes: the instance can't have one of its claims while this one does.
-func (u claimUser) excludes(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	theirs := u.uses()
+func excludes(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
+	theirs := usesOf(u)
 	return slices.ContainsFunc(claimuse.OfInstance(vmi), func(own claimuse.Use) bool { return slices.ContainsFunc(theirs, own.Excludes) })
 }
 
@@ -287,7 +287,7 @@ func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachine
 		return nil, err
 	}
 	for i := range pods.Items {
-		if u := (claimUser{pod: &pods.Items[i], started: true}); !claimuse.Ended(u.pod) && u.excludes(vmi) {
+		if u := (claimUser{pod: &pods.Items[i], started: true}); !claimuse.Ended(u.pod) && excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
@@ -304,7 +304,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 	case *corev1.Pod:
 		u.pod, uid = o, cmp.Or(uidOf(o.Labels), uid)
 	}
-	for _, use := range u.uses() {
+	for _, use := range usesOf(u) {
 		instances, _, err := r.onClaim(ctx, o.GetNamespace(), use.Claim)
 		if err != nil {
 			return nil
@@ -313,7 +313,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 			u.instance = &instances[at] // it knows better than its pod what is only read
 		}
 		for i := range instances {
-			if other := (&state{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && u.excludes(other.instance) {
+			if other := (&state{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && excludes(u, other.instance) {
 				requests = append(requests, request(o.GetNamespace(), other.instance.Name))
 			}
 		}
