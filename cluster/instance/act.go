@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -80,7 +81,7 @@ func (t *round) take(ctx context.Context, s step) error {
 }
 
 func (t *round) record(e event) {
-	t.Events.Eventf(t.o.instance, nil, e.kind, e.reason, e.reason, "%s", sentence(e.message))
+	t.Events.Eventf(t.o.instance, nil, e.kind, e.reason, e.reason, "%s", condition.Sentence(e.message))
 }
 
 // change patches the instance's metadata, if nobody has changed the instance meanwhile.
@@ -148,7 +149,7 @@ func (t *round) create(ctx context.Context) error {
 	vmi := t.o.instance
 	made, err := t.Pod(vmi.DeepCopy(), t.o.claims)
 	if err != nil {
-		t.o.fault, t.again = &fault{reasonFailedCreate, err.Error()}, refusedAgain
+		t.o.fault, t.again = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: err.Error()}, refusedAgain
 		return nil
 	}
 	setLabels(made, sharedLabels(vmi))
@@ -160,7 +161,7 @@ func (t *round) create(ctx context.Context) error {
 		return t.adopt(ctx)
 	case err != nil:
 		t.failures = append(t.failures, err)
-		t.o.fault = &fault{reasonFailedCreate, refusal(launcher.Refused(err, made), vmi.Namespace)}
+		t.o.fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: refusal(launcher.Refused(err, made), vmi.Namespace)}
 		return nil
 	}
 	t.o.pod = &pod{Pod: made, host: host{node: node{exists: true}}}
@@ -200,7 +201,7 @@ func (t *round) adopt(ctx context.Context) error {
 	}
 	if found == nil {
 		t.again = refusedAgain
-		t.o.fault = &fault{reasonFailedCreate, "pod " + t.PodName(t.o.instance) + " is there and is not this instance's: delete it"}
+		t.o.fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + t.PodName(t.o.instance) + " is there and is not this instance's: delete it"}
 		return nil
 	}
 	t.o.pod = &pod{Pod: found}

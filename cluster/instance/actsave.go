@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/launcher"
 )
 
@@ -47,7 +48,7 @@ func (t *round) attach(ctx context.Context, claim string) error {
 	}
 	if err != nil {
 		t.failures = append(t.failures, err)
-		t.o.refused = &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + launcher.Refused(err, made).Error()}
+		t.o.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + launcher.Refused(err, made).Error()}
 		return nil
 	}
 	t.o.attachments = append(t.o.attachments, made)
@@ -67,7 +68,7 @@ func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
 		return nil
 	}
 	t.again = refusedAgain
-	t.o.refused = &fault{reasonAttachFailed, "pod " + made.Name + ", through which a claim would be attached, is there and is not the VM's: delete it"}
+	t.o.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "pod " + made.Name + ", through which a claim would be attached, is there and is not the VM's: delete it"}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -116,13 +117,13 @@ func undoesSave(o *state) bool {
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.
-func unfit(o *state, claim string) *fault {
+func unfit(o *state, claim string) *condition.Fault {
 	c := o.claims[claim]
 	switch {
 	case c == nil:
-		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + purposeOf(o, claim)}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + purposeOf(o, claim)}
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
-		return &fault{reasonAttachFailed, "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
 	}
 	return nil
 }
@@ -153,19 +154,19 @@ func attached(p *corev1.Pod, node string) bool {
 }
 
 // attachProgress is how far the volume is from being attached, and whether that is a failure.
-func attachProgress(o *state) (f fault, failed bool) {
+func attachProgress(o *state) (f condition.Fault, failed bool) {
 	v := convert.HibernationVolume(o.instance)
 	if v == nil {
-		return fault{reasonAttachFailed, "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
+		return condition.Fault{Reason: condition.ReasonAttachFailed, Message: "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
 	}
 	if f := attachFault(o, v.ClaimName); f != nil {
 		return *f, true
 	}
-	return fault{reasonAttaching, "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.pod.Spec.NodeName}, false
+	return condition.Fault{Reason: condition.ReasonAttaching, Message: "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.pod.Spec.NodeName}, false
 }
 
 // attachFault is why a claim is not attached; nil: nothing is known to be wrong.
-func attachFault(o *state, claim string) *fault {
+func attachFault(o *state, claim string) *condition.Fault {
 	if f := unfit(o, claim); f != nil {
 		return f
 	}
@@ -180,14 +181,14 @@ func attachFault(o *state, claim string) *fault {
 	if imageClaim(o) == claim {
 		todo += ", or delete pod " + o.pod.Name + ": the next one mounts the claim"
 	}
-	failed := func(why string) *fault {
-		return &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why + todo}
+	failed := func(why string) *condition.Fault {
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why + todo}
 	}
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return failed(c.Message)
 	}
 	if o.attachTrouble != nil {
-		return failed(strings.TrimPrefix(o.attachTrouble.message, doesNotStart))
+		return failed(strings.TrimPrefix(o.attachTrouble.Message, doesNotStart))
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
@@ -288,7 +289,7 @@ func utilityPhase(o *state, s *kubevirtv1.VolumeStatus, claim string) {
 	}
 	if wantedClaim(o) == claim {
 		if f := attachFault(o, claim); f != nil {
-			s.Reason, s.Message = f.reason, sentence(f.message)
+			s.Reason, s.Message = f.Reason, condition.Sentence(f.Message)
 		}
 	}
 }

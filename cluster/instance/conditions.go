@@ -8,46 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-)
-
-// Types of conditions beside those of the API.
-const (
-	conditionPodScheduled = string(corev1.PodScheduled)
-	// ConditionNetworkLimited is True while the guest's network does less than KubeVirt's.
-	ConditionNetworkLimited = "NetworkLimited"
-)
-
-// Reasons of conditions; those that KubeVirt has in its spelling.
-const (
-	reasonFailedCreate     = "FailedCreate"
-	reasonClaimNotFound    = "FailedPvcNotFound"
-	reasonClaimFilling     = "DataVolumeNotReady"
-	reasonClaimInUse       = "ClaimInUse"
-	reasonFailedStart      = "FailedStart"
-	reasonPodNotExists     = "PodNotExists"
-	reasonPodTerminating   = "PodTerminating"
-	reasonPodConditionMiss = "PodConditionMissing"
-	reasonGuestNotRunning  = "GuestNotRunning"
-	reasonNodeUnresponsive = kubevirtv1.ReasonNodeUnresponsive
-	reasonEndUnconfirmed   = kubevirtv1.ReasonEndUnconfirmed
-	reasonNodeReplaced     = kubevirtv1.ReasonNodeReplaced
-	reasonPausedByUser     = kubevirtv1.ReasonPausedByUser
-	reasonPausedIOError    = kubevirtv1.ReasonPausedIOError
-	reasonPaused           = "Paused"
-	reasonNotSupported     = "LiveMigrationNotSupported"
-	reasonUserNetwork      = "UserModeNetwork"
-	reasonEmulation        = "Emulation"
-	reasonAgentConnected   = "AgentConnected"
-	reasonAgentLacks       = "CommandsMissing"
-	reasonCredentials      = "AccessCredentialsSynchronized"
-	reasonNoCredentials    = "AccessCredentialsSyncFailed"
-	reasonAgentUnavailable = kubevirtv1.ReasonAgentUnavailable
-	reasonFailedMount      = "FailedMount"
-	reasonImagePull        = "ErrImagePull"
-	reasonImageBackOff     = "ImagePullBackOff"
 )
 
 // takenPatience is how long an agent may take to take up a VM whose container runs, before the
@@ -58,63 +22,16 @@ const takenPatience = time.Minute
 // instance says so.
 const disputePatience = time.Minute
 
-// owned are the conditions that this package writes; all others stay as they are.
-var owned = []string{
-	kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionPaused,
-	kubevirtv1.ConditionHotVCPUChange, kubevirtv1.ConditionHotMemoryChange,
-	kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported, kubevirtv1.ConditionLiveMigratable,
-	kubevirtv1.ConditionAccessCredentialsSynchronized,
-	kubevirtv1.ConditionSoftwareEmulation, conditionPodScheduled, ConditionNetworkLimited,
-	kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
-}
-
-// find is a condition by its type; nil: there is none.
-func find(conditions []kubevirtv1.Condition, of string) *kubevirtv1.Condition {
-	for i := range conditions {
-		if conditions[i].Type == of {
-			return &conditions[i]
-		}
-	}
-	return nil
-}
-
-// merge puts wanted in the place of those of known that are owned. One that says the same as
-// before keeps its times, and one of the same status the time of its transition.
-func merge(known, wanted []kubevirtv1.Condition, now metav1.Time) []kubevirtv1.Condition {
-	var all []kubevirtv1.Condition
-	for _, c := range known {
-		if !slices.Contains(owned, c.Type) || find(wanted, c.Type) != nil {
-			all = append(all, c)
-		}
-	}
-	for _, w := range wanted {
-		w.LastTransitionTime = now
-		old := find(all, w.Type)
-		if old == nil {
-			all = append(all, w)
-			continue
-		}
-		if old.Status == w.Status {
-			w.LastTransitionTime = old.LastTransitionTime
-		}
-		if w.LastProbeTime.IsZero() {
-			w.LastProbeTime = old.LastProbeTime
-		}
-		*old = w
-	}
-	return all
-}
-
 // conditionsOf are the conditions of an instance that comes to this phase. why is the reason of that.
-func conditionsOf(o *state, phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
+func conditionsOf(o *state, phase kubevirtv1.Phase, why condition.Fault) []kubevirtv1.Condition {
 	f := unsynchronized(o, phase, why)
 	all := []kubevirtv1.Condition{readyNow(o, phase, why, f), notMigratable()}
 	if f != nil {
-		all = append(all, condition(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.reason, f.message))
+		all = append(all, condition.New(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.Reason, f.Message))
 	}
 	if o.pod != nil && !isFinal(phase) {
 		if c := podCondition(o.pod.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-			all = append(all, condition(conditionPodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
+			all = append(all, condition.New(condition.PodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
 		}
 	}
 	all = append(all, guestConditions(o, phase)...)
@@ -130,43 +47,39 @@ func conditionsOf(o *state, phase kubevirtv1.Phase, why fault) []kubevirtv1.Cond
 	return all
 }
 
-func condition(of string, status metav1.ConditionStatus, reason, message string) kubevirtv1.Condition {
-	return kubevirtv1.Condition{Type: of, Status: status, Reason: reason, Message: sentence(message)}
-}
-
 func notMigratable() kubevirtv1.Condition {
-	return condition(kubevirtv1.ConditionLiveMigratable, metav1.ConditionFalse, reasonNotSupported,
+	return condition.New(kubevirtv1.ConditionLiveMigratable, metav1.ConditionFalse, condition.ReasonNotSupported,
 		"vmlet does not migrate running VMs yet: shut the VM down and start it to have it on another node")
 }
 
 // readyNow follows the pod's readiness while the guest runs. Before that it says what keeps the
 // guest from running, nil if nothing is known to: it is the condition that VMs have, too.
-func readyNow(o *state, phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
+func readyNow(o *state, phase kubevirtv1.Phase, why condition.Fault, f *condition.Fault) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
-		return condition(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
+		return condition.New(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
 	}
 	switch {
 	case isFinal(phase):
-		return no(reasonGuestNotRunning, why.message)
+		return no(condition.ReasonGuestNotRunning, why.Message)
 	case phase == kubevirtv1.PhaseUnknown:
-		return no(why.reason, why.message)
+		return no(why.Reason, why.Message)
 	case o.pod == nil:
-		return no(reasonPodNotExists, "the VM has no pod yet"+because(f))
+		return no(condition.ReasonPodNotExists, "the VM has no pod yet"+because(f))
 	case o.pod.deleting():
-		return no(reasonPodTerminating, "the VM's pod is being deleted: the guest has its grace period to shut down")
+		return no(condition.ReasonPodTerminating, "the VM's pod is being deleted: the guest has its grace period to shut down")
 	case phase != kubevirtv1.PhaseRunning:
 		if f == nil {
 			f = unscheduled(o)
 		}
-		return no(reasonGuestNotRunning, "the guest has not started yet"+because(f))
+		return no(condition.ReasonGuestNotRunning, "the guest has not started yet"+because(f))
 	case isPaused(o):
-		return no(reasonGuestNotRunning, "the guest is paused")
+		return no(condition.ReasonGuestNotRunning, "the guest is paused")
 	}
 	c := podCondition(o.pod.Pod, readyCondition(o.pod.Pod))
 	if c == nil {
-		return no(reasonPodConditionMiss, "the kubelet has not said whether the pod is ready")
+		return no(condition.ReasonPodConditionMiss, "the kubelet has not said whether the pod is ready")
 	}
-	return condition(kubevirtv1.ConditionReady, metav1.ConditionStatus(c.Status), c.Reason, c.Message)
+	return condition.New(kubevirtv1.ConditionReady, metav1.ConditionStatus(c.Status), c.Reason, c.Message)
 }
 
 // readyCondition is the condition that says whether the guest is ready. A pod of a VM that stands by never is, by a
@@ -178,20 +91,20 @@ func readyCondition(p *corev1.Pod) corev1.PodConditionType {
 	return corev1.PodReady
 }
 
-func because(f *fault) string {
+func because(f *condition.Fault) string {
 	if f == nil {
 		return ""
 	}
-	return ": " + f.message
+	return ": " + f.Message
 }
 
 // unscheduled is why the scheduler finds no node; nil: it has found one, or has not looked.
-func unscheduled(o *state) *fault {
+func unscheduled(o *state) *condition.Fault {
 	c := podCondition(o.pod.Pod, corev1.PodScheduled)
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
-	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message + asSaved(o)}
+	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + asSaved(o)}
 }
 
 // isPaused: the agent says so, or has said so before it was lost.
@@ -199,7 +112,7 @@ func isPaused(o *state) bool {
 	if s := o.pod.report.VM.GetStatus().GetState(); o.pod.report.Current && o.pod.report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
-	return find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
+	return condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
 }
 
 func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
@@ -213,13 +126,13 @@ func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodConditio
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
 // to be wrong.
-func unsynchronized(o *state, phase kubevirtv1.Phase, why fault) *fault {
+func unsynchronized(o *state, phase kubevirtv1.Phase, why condition.Fault) *condition.Fault {
 	switch {
 	case isFinal(phase):
 		if entered(&o.instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
 			return nil
 		}
-		return &fault{reasonFailedStart, why.message}
+		return &condition.Fault{Reason: condition.ReasonFailedStart, Message: why.Message}
 	case o.pod == nil:
 		return waitsFor(o)
 	}
@@ -230,12 +143,12 @@ func unsynchronized(o *state, phase kubevirtv1.Phase, why fault) *fault {
 	case o.pod.replaced && o.pod.lives() && !o.pod.node.formerOff:
 		return otherMachine(o)
 	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.report.Current:
-		return &fault{reasonAgentUnavailable, "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
+		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduling:
 		return o.pod.trouble
 	case phase == kubevirtv1.PhaseScheduled && !o.pod.report.Current:
-		return &fault{reasonAgentUnavailable, "vmlet's agent on node " + o.pod.Spec.NodeName +
+		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "vmlet's agent on node " + o.pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil:
 		return untaken(o)
@@ -244,7 +157,7 @@ func unsynchronized(o *state, phase kubevirtv1.Phase, why fault) *fault {
 }
 
 // untaken: the agent is heard and has not taken up the VM in good time.
-func untaken(o *state) *fault {
+func untaken(o *state) *condition.Fault {
 	if claim := imageClaim(o); claim != "" && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
 		return attachFault(o, claim)
 	}
@@ -252,7 +165,7 @@ func untaken(o *state) *fault {
 	if !runs || o.now.Before(since.Add(takenPatience)) {
 		return nil
 	}
-	return &fault{reasonFailedStart, "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
+	return &condition.Fault{Reason: condition.ReasonFailedStart, Message: "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
 		o.pod.Spec.NodeName + " has not started its VM: see that agent's log"}
 }
 
@@ -266,21 +179,21 @@ func guestConditions(o *state, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 		return keptConditions(o)
 	}
 	var all []kubevirtv1.Condition
-	switch was := find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
+	switch was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
 		reason, message := pauseReason(vm)
-		all = append(all, condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.inWords(message)))
+		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.inWords(message)))
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
 	all = append(all, agentConditions(o, vm.GetStatus().GetGuest())...)
 	all = append(all, credentialCondition(o, vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
-		all = append(all, condition(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, reasonEmulation,
+		all = append(all, condition.New(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, condition.ReasonEmulation,
 			"the VM is emulated, which is slow: "+o.inWords(vm.GetStatus().GetHypervisorReason())))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork, o.inWords(limits(vm))))
+		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, o.inWords(limits(vm))))
 	}
 	return all
 }
@@ -289,7 +202,7 @@ func guestConditions(o *state, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 func limits(vm *nodev1.VirtualMachine) string {
 	text := "the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone, and at no IPv6 address; QEMU accepts connections itself, so that tcpSocket probes succeed whatever the guest does"
 	if why := vm.GetStatus().GetNetworkLimited(); why != "" {
-		return text + ": " + clip(why, maxGuestText)
+		return text + ": " + condition.Clip(why, condition.MaxGuestText)
 	}
 	return text
 }
@@ -300,9 +213,9 @@ func agentConditions(o *state, g *nodev1.GuestStatus) []kubevirtv1.Condition {
 	if !g.GetAgentConnected() {
 		return nil
 	}
-	all := []kubevirtv1.Condition{condition(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, reasonAgentConnected, "")}
+	all := []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, condition.ReasonAgentConnected, "")}
 	if c := g.GetGuestAgentCondition(); c != nil && !c.GetSupported() {
-		all = append(all, condition(kubevirtv1.ConditionAgentVersionNotSupported, metav1.ConditionTrue, reasonAgentLacks, clip(c.GetReason(), maxMessage)))
+		all = append(all, condition.New(kubevirtv1.ConditionAgentVersionNotSupported, metav1.ConditionTrue, condition.ReasonAgentLacks, condition.Clip(c.GetReason(), condition.MaxMessage)))
 	}
 	return all
 }
@@ -314,9 +227,9 @@ func credentialCondition(o *state, c *nodev1.GuestCredentials) []kubevirtv1.Cond
 	case c == nil:
 		return nil
 	case c.GetSynchronized():
-		return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, reasonCredentials, "")}
+		return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, condition.ReasonCredentials, "")}
 	}
-	return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, reasonNoCredentials, o.inWords(c.GetMessage()))}
+	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, o.inWords(c.GetMessage()))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
@@ -325,8 +238,8 @@ func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 func keptConditions(o *state) []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
-		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {
-		if c := find(o.instance.Status.Conditions, of); c != nil {
+		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, condition.NetworkLimited} {
+		if c := condition.Find(o.instance.Status.Conditions, of); c != nil {
 			all = append(all, *c)
 		}
 	}
@@ -339,11 +252,11 @@ func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
 	switch s.GetPauseReason() {
 	case nodev1.PauseReason_PAUSE_REASON_IO_ERROR:
 		if disk := s.GetPauseDisk(); disk != "" {
-			return reasonPausedIOError, "disk " + disk + " could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
+			return condition.ReasonPausedIOError, "disk " + disk + " could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
 		}
-		return reasonPausedIOError, "a disk could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
+		return condition.ReasonPausedIOError, "a disk could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
 	case nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED, nodev1.PauseReason_PAUSE_REASON_OTHER:
-		return reasonPaused, s.GetMessage()
+		return condition.ReasonPaused, s.GetMessage()
 	}
-	return reasonPausedByUser, "the guest was paused, or started paused: it goes on when it is resumed"
+	return condition.ReasonPausedByUser, "the guest was paused, or started paused: it goes on when it is resumed"
 }

@@ -9,6 +9,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -224,7 +225,7 @@ func finalizeInstance(o *state) step {
 // Hibernated once the instance is gone.
 func sleeps(o *state) bool {
 	reason := o.instance.Status.Reason
-	return reason == ReasonSaved || reason == ReasonSuspended
+	return reason == condition.ReasonSaved || reason == condition.ReasonSuspended
 }
 
 // labelInstance comes after Running is written, so that it delays nothing.
@@ -275,7 +276,7 @@ func lossesDue(o *state) (due []time.Time) {
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
 func changesDue(o *state) (due []time.Time) {
 	if o.pod == nil {
-		if f := waitsFor(o); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
+		if f := waitsFor(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.deleting() {
 			due = append(due, o.now.Add(fillingAgain)) // DataVolumes are not followed
 		}
 		return due
@@ -311,7 +312,7 @@ func changesDue(o *state) (due []time.Time) {
 	if next := nextAttachLook(o); !next.IsZero() {
 		due = append(due, next)
 	}
-	if c := find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
+	if c := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
 		due = append(due, c.LastProbeTime.Add(guestInterval))
 	}
 	return due

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -214,7 +215,7 @@ func (s scene) withClaim(phase string) scene {
 		Name: "data", Annotations: map[string]string{importPhase: phase},
 		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Name: "data", Controller: &is}},
 	}}
-	s.filling = make(map[string]*fault)
+	s.filling = make(map[string]*condition.Fault)
 	if importOf(s.claims["data"]) != "" {
 		s.filling["data"] = unfilled(s.claims["data"], phase)
 	}
@@ -251,7 +252,7 @@ func on(phase kubevirtv1.Phase, change ...func(*pod)) scene {
 
 // asleep is an instance that is being deleted, whose guest was saved.
 func asleep(s scene) scene {
-	return written(s).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = ReasonSaved }).deleted()
+	return written(s).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = condition.ReasonSaved }).deleted()
 }
 
 // TestDecide: the next step in every state. What is written has the phase.
@@ -276,7 +277,7 @@ func TestDecide(t *testing.T) {
 		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
 		{"not bound, claim filled", written(on(scheduling).change(onClaim).refilling(contract.ImportSucceeded)), ""},
 		{"bound, claim being filled again", written(on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress)), ""},
-		{"refused", scene{&state{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
+		{"refused", scene{&state{now: testTime, instance: newScene().instance, fault: &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "quota"}}}, "write Pending"},
 		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
 		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},
 		{"new, an earlier pod has ended", newScene().withOther(exited(0, ""), ending), "release"},
@@ -503,8 +504,8 @@ func TestEnds(t *testing.T) {
 		if test.change != nil {
 			in = in.change(test.change)
 		}
-		if phase, f := endOf(in.state); phase != test.phase || !strings.Contains(f.message, test.says) {
-			t.Errorf("%s: %s, %q; want %s, %q", test.name, phase, f.message, test.phase, test.says)
+		if phase, f := endOf(in.state); phase != test.phase || !strings.Contains(f.Message, test.says) {
+			t.Errorf("%s: %s, %q; want %s, %q", test.name, phase, f.Message, test.phase, test.says)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 )
 
 // Reasons of events, as KubeVirt spells them.
@@ -29,29 +30,29 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 	normal := func(reason, message string) { all = append(all, event{corev1.EventTypeNormal, reason, message}) }
 	warning := func(reason, message string) { all = append(all, event{corev1.EventTypeWarning, reason, message}) }
 	message := func(of string) string {
-		if c := find(s.Conditions, of); c != nil {
+		if c := condition.Find(s.Conditions, of); c != nil {
 			return c.Message
 		}
 		return ""
 	}
-	if f := find(s.Conditions, kubevirtv1.ConditionSynchronized); f != nil {
-		if was := find(old.Conditions, kubevirtv1.ConditionSynchronized); was == nil || was.Reason != f.Reason || was.Message != f.Message {
+	if f := condition.Find(s.Conditions, kubevirtv1.ConditionSynchronized); f != nil {
+		if was := condition.Find(old.Conditions, kubevirtv1.ConditionSynchronized); was == nil || was.Reason != f.Reason || was.Message != f.Message {
 			warning(f.Reason, f.Message)
 		}
 	}
-	if c := find(s.Conditions, conditionPodScheduled); c != nil && find(old.Conditions, conditionPodScheduled) == nil {
+	if c := condition.Find(s.Conditions, condition.PodScheduled); c != nil && condition.Find(old.Conditions, condition.PodScheduled) == nil {
 		warning(eventUnscheduled, message(kubevirtv1.ConditionReady))
 	}
 	if entered(s, kubevirtv1.PhaseRunning) && !entered(old, kubevirtv1.PhaseRunning) {
 		normal(eventStarted, "the guest runs on node "+s.NodeName)
 	}
-	if reasonOf(s, kubevirtv1.ConditionReady) == reasonPodTerminating && reasonOf(old, kubevirtv1.ConditionReady) != reasonPodTerminating {
+	if reasonOf(s, kubevirtv1.ConditionReady) == condition.ReasonPodTerminating && reasonOf(old, kubevirtv1.ConditionReady) != condition.ReasonPodTerminating {
 		normal(eventShuttingDown, message(kubevirtv1.ConditionReady))
 	}
 	if s.Phase == kubevirtv1.PhaseRunning {
-		was, is := find(old.Conditions, kubevirtv1.ConditionPaused), find(s.Conditions, kubevirtv1.ConditionPaused)
+		was, is := condition.Find(old.Conditions, kubevirtv1.ConditionPaused), condition.Find(s.Conditions, kubevirtv1.ConditionPaused)
 		switch {
-		case was == nil && is != nil && is.Reason == reasonPausedByUser:
+		case was == nil && is != nil && is.Reason == condition.ReasonPausedByUser:
 			normal(eventPaused, is.Message)
 		case was == nil && is != nil:
 			warning(eventPaused, is.Message)
@@ -59,10 +60,10 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 			normal(eventUnpaused, "the guest goes on")
 		}
 	}
-	if c := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && !isFinal(s.Phase) {
-		was := find(old.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	if c := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && !isFinal(s.Phase) {
+		was := condition.Find(old.Conditions, kubevirtv1.ConditionHibernationInProgress)
 		switch changed := was == nil || was.Reason != c.Reason; {
-		case changed && (c.Reason == reasonSaving || c.Reason == reasonSuspending):
+		case changed && (c.Reason == condition.ReasonSaving || c.Reason == condition.ReasonSuspending):
 			normal(c.Reason, c.Message)
 		case c.Status == metav1.ConditionFalse && (changed || was.Message != c.Message):
 			warning(c.Reason, c.Message)
@@ -81,7 +82,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 }
 
 func reasonOf(s *kubevirtv1.VirtualMachineInstanceStatus, of string) string {
-	if c := find(s.Conditions, of); c != nil {
+	if c := condition.Find(s.Conditions, of); c != nil {
 		return c.Reason
 	}
 	return ""

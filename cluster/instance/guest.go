@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -21,7 +22,6 @@ import (
 const (
 	maxGuestInterfaces = 16 // beside those of the specification
 	maxAddresses       = 16 // an interface
-	maxGuestText       = 128
 )
 
 // Who reported an interface, as KubeVirt spells it.
@@ -63,7 +63,7 @@ func guestStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev
 	}
 	s.VMM = vmmStatus(vm.GetStatus())
 	if t := cmp.Or(vm.GetStatus().GetMachineType(), effective.GetMachineType()); t != "" {
-		s.Machine = &kubevirtv1.Machine{Type: clip(t, maxGuestText)}
+		s.Machine = &kubevirtv1.Machine{Type: condition.Clip(t, condition.MaxGuestText)}
 	}
 	if cpu := effective.GetCpu(); cpu != nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: count(cpu.GetSockets()), Cores: count(cpu.GetCores()), Threads: count(cpu.GetThreads())}
@@ -88,10 +88,10 @@ func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
 func memoryOf(o *state, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
 	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.instance.Spec.Domain)}
-	if size, err := resource.ParseQuantity(clip(spec.GetMemory().GetSize(), maxGuestText)); err == nil {
+	if size, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetSize(), condition.MaxGuestText)); err == nil {
 		m.GuestAtBoot, m.GuestCurrent = &size, &size
 	}
-	if target, err := resource.ParseQuantity(clip(spec.GetMemory().GetTarget(), maxGuestText)); err == nil {
+	if target, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetTarget(), condition.MaxGuestText)); err == nil {
 		m.GuestCurrent = &target
 	}
 	if bytes, err := resource.ParseQuantity(o.pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
@@ -104,7 +104,7 @@ func memoryOf(o *state, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatu
 // currentMemory is what the guest has of its memory, in bytes.
 func currentMemory(s *specv1.VirtualMachineSpec) (uint64, bool) {
 	text := cmp.Or(s.GetMemory().GetTarget(), s.GetMemory().GetSize())
-	bytes, err := spec.ParseQuantity(clip(text, maxGuestText))
+	bytes, err := spec.ParseQuantity(condition.Clip(text, condition.MaxGuestText))
 	return bytes, err == nil
 }
 
@@ -124,7 +124,7 @@ func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
 	if os == nil {
 		return nil
 	}
-	bound := func(s string) string { return clip(s, maxGuestText) }
+	bound := func(s string) string { return condition.Clip(s, condition.MaxGuestText) }
 	return &kubevirtv1.GuestOSInfo{
 		Name: bound(os.GetName()), ID: bound(os.GetId()), PrettyName: bound(os.GetPrettyName()),
 		Version: bound(os.GetVersion()), VersionID: bound(os.GetVersionId()),
@@ -146,14 +146,14 @@ func interfacesOf(o *state, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceSta
 			LinkState: linkState(network), QueueCount: count(network.GetPod().GetQueues()),
 		}
 		if mac := network.GetMac(); mac != "" {
-			s.MAC = clip(mac, maxGuestText)
+			s.MAC = condition.Clip(mac, condition.MaxGuestText)
 		}
 		isDefault := inPod(o, &s, networks)
 		at := slices.IndexFunc(reported, func(g *nodev1.GuestInterface) bool { return s.MAC != "" && strings.EqualFold(g.GetMac(), s.MAC) })
 		if at >= 0 {
 			matched[reported[at]] = true
 			s.InfoSource = strings.Replace(s.InfoSource, fromDomain, fromDomain+", "+fromAgent, 1)
-			s.InterfaceName = clip(reported[at].GetName(), maxGuestText)
+			s.InterfaceName = condition.Clip(reported[at].GetName(), condition.MaxGuestText)
 			s.IPAddresses = addresses(s.IPAddresses, reported[at], hidden)
 		}
 		if len(s.IPAddresses) > 0 {
@@ -214,7 +214,7 @@ func linkState(n *specv1.NetworkInterface) string {
 // made is an interface that the guest has made itself.
 func made(g *nodev1.GuestInterface, hidden []netip.Prefix) kubevirtv1.InterfaceStatus {
 	s := kubevirtv1.InterfaceStatus{
-		MAC: clip(g.GetMac(), maxGuestText), InterfaceName: clip(g.GetName(), maxGuestText), InfoSource: fromAgent,
+		MAC: condition.Clip(g.GetMac(), condition.MaxGuestText), InterfaceName: condition.Clip(g.GetName(), condition.MaxGuestText), InfoSource: fromAgent,
 		IPAddresses: addresses(nil, g, hidden),
 	}
 	if len(s.IPAddresses) > 0 {
@@ -289,6 +289,6 @@ func vmmStatus(vm *nodev1.VirtualMachineStatus) *kubevirtv1.VMMStatus {
 		return nil
 	}
 	return &kubevirtv1.VMMStatus{
-		Name: clip(vm.GetVmm().GetName(), maxGuestText), Version: clip(vm.GetVmm().GetVersion(), maxGuestText), Hypervisor: clip(vm.GetHypervisor(), maxGuestText),
+		Name: condition.Clip(vm.GetVmm().GetName(), condition.MaxGuestText), Version: condition.Clip(vm.GetVmm().GetVersion(), condition.MaxGuestText), Hypervisor: condition.Clip(vm.GetHypervisor(), condition.MaxGuestText),
 	}
 }

@@ -14,30 +14,10 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-)
-
-// Reasons of the condition HibernationInProgress, and of the phase of an instance that ended so.
-const (
-	// It is True.
-	reasonWaiting    = kubevirtv1.ReasonWaiting
-	reasonAttaching  = kubevirtv1.ReasonAttaching
-	reasonQueued     = kubevirtv1.ReasonQueued
-	reasonSaving     = kubevirtv1.ReasonSaving
-	reasonSuspending = kubevirtv1.ReasonSuspending
-	reasonCancelling = kubevirtv1.ReasonCancelling
-	// It is False.
-	reasonAttachFailed  = kubevirtv1.ReasonAttachFailed
-	reasonNoSpace       = kubevirtv1.ReasonNoSpace
-	reasonSaveFailed    = kubevirtv1.ReasonSaveFailed
-	reasonCannotSuspend = kubevirtv1.ReasonCannotSuspend
-	reasonSuspendFailed = kubevirtv1.ReasonSuspendFailed
-	reasonNotSaved      = kubevirtv1.ReasonGuestEnded
-	// ReasonSaved and ReasonSuspended are an instance's status.reason, too.
-	ReasonSaved     = kubevirtv1.ReasonSaved
-	ReasonSuspended = kubevirtv1.ReasonSuspended
 )
 
 const (
@@ -58,7 +38,7 @@ const (
 )
 
 // directoryPrefix is what the names of all directories of a VM's images begin with.
-func directoryPrefix(vm string) string { return "restore-" + clip(vm, directoryName) + "-" }
+func directoryPrefix(vm string) string { return "restore-" + condition.Clip(vm, directoryName) + "-" }
 
 // ours: the directory was named here for an image of this VM.
 func ours(directory, vm string) bool {
@@ -200,28 +180,28 @@ func cannotSuspend(c *saves.Call) bool {
 // hibernating is the condition HibernationInProgress of an instance that comes to a phase; nil:
 // none. It is False only where the guest is known to go on, or has ended: a claim may be deleted
 // then that it was to be saved to.
-func hibernating(o *state, phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func hibernating(o *state, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
 	asked := o.instance.Spec.StopStrategy
-	say := func(status metav1.ConditionStatus, f fault) *kubevirtv1.Condition {
-		c := condition(kubevirtv1.ConditionHibernationInProgress, status, f.reason, f.message)
+	say := func(status metav1.ConditionStatus, f condition.Fault) *kubevirtv1.Condition {
+		c := condition.New(kubevirtv1.ConditionHibernationInProgress, status, f.Reason, f.Message)
 		return &c
 	}
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
 	switch {
-	case isFinal(phase) && (why.reason == ReasonSaved || why.reason == ReasonSuspended):
+	case isFinal(phase) && (why.Reason == condition.ReasonSaved || why.Reason == condition.ReasonSuspended):
 		return say(no, why)
 	case isFinal(phase) && asked != "":
-		return say(no, fault{reasonNotSaved, "the guest ended before it was saved: " + why.message})
+		return say(no, condition.Fault{Reason: condition.ReasonNotSaved, Message: "the guest ended before it was saved: " + why.Message})
 	case isFinal(phase):
 		return nil
 	case (asked == "" || o.deleting()) && unresolved(o):
-		return say(yes, fault{reasonCancelling, "the save is being undone: it is not known yet that the guest goes on"})
+		return say(yes, condition.Fault{Reason: condition.ReasonCancelling, Message: "the save is being undone: it is not known yet that the guest goes on"})
 	case asked == "":
 		return nil
 	case phase == kubevirtv1.PhaseUnknown:
-		return say(yes, fault{reasonWaiting, "it is not known whether the guest runs: " + why.message})
+		return say(yes, condition.Fault{Reason: condition.ReasonWaiting, Message: "it is not known whether the guest runs: " + why.Message})
 	case phase != kubevirtv1.PhaseRunning:
-		return say(yes, fault{reasonWaiting, "the guest has not started yet: it is saved once it runs"})
+		return say(yes, condition.Fault{Reason: condition.ReasonWaiting, Message: "the guest has not started yet: it is saved once it runs"})
 	}
 	f, failed := saveProgress(o)
 	if failed {
@@ -231,20 +211,20 @@ func hibernating(o *state, phase kubevirtv1.Phase, why fault) *kubevirtv1.Condit
 }
 
 // saveProgress is how far the save of a guest is that runs, and whether that is a failure.
-func saveProgress(o *state) (f fault, failed bool) {
+func saveProgress(o *state) (f condition.Fault, failed bool) {
 	node := o.pod.Spec.NodeName
 	ended := o.call != nil && !o.call.Active() && callWanted(o) && !startable(o, kubevirtv1.PhaseRunning)
 	switch {
 	case o.deleting():
-		return fault{reasonNotSaved, "the VM is being deleted"}, true
+		return condition.Fault{Reason: condition.ReasonNotSaved, Message: "the VM is being deleted"}, true
 	case o.call != nil && o.call.Active() && callWanted(o), ended && o.call.Err == nil:
 		return underWay(o, o.call), false // when it has ended its pod ends, too
 	case !o.pod.report.Current:
-		return fault{reasonWaiting, "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
+		return condition.Fault{Reason: condition.ReasonWaiting, Message: "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
 	case !goesOn(o), ended && unresolved(o):
-		return fault{reasonWaiting, "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
+		return condition.Fault{Reason: condition.ReasonWaiting, Message: "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
 	case o.pod.deleting():
-		return fault{reasonNotSaved, "the VM's pod is being deleted, and the guest shuts down"}, true
+		return condition.Fault{Reason: condition.ReasonNotSaved, Message: "the VM's pod is being deleted, and the guest shuts down"}, true
 	case o.instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !memoryReady(o):
 		return attachProgress(o)
 	case ended:
@@ -254,45 +234,45 @@ func saveProgress(o *state) (f fault, failed bool) {
 }
 
 // underWay says how far a call is; nil: it is about to be made.
-func underWay(o *state, c *saves.Call) fault {
+func underWay(o *state, c *saves.Call) condition.Fault {
 	node := o.pod.Spec.NodeName
 	switch {
 	case c != nil && c.State == saves.Queued && c.Barred:
-		return fault{reasonQueued, "saves of other VMs of namespace " + o.instance.Namespace + " on node " + node + " write nothing or take long: this one waits for one of them to end; " +
+		return condition.Fault{Reason: condition.ReasonQueued, Message: "saves of other VMs of namespace " + o.instance.Namespace + " on node " + node + " write nothing or take long: this one waits for one of them to end; " +
 			"look at the claims and pods of the VMs there whose condition HibernationInProgress says so"}
 	case c != nil && c.State == saves.Queued && c.Ahead == 1:
-		return fault{reasonQueued, "1 save is under way or waiting on node " + node + " before it"}
+		return condition.Fault{Reason: condition.ReasonQueued, Message: "1 save is under way or waiting on node " + node + " before it"}
 	case c != nil && c.State == saves.Queued:
-		return fault{reasonQueued, fmt.Sprintf("%d saves are under way or waiting on node %s before it", c.Ahead, node)}
+		return condition.Fault{Reason: condition.ReasonQueued, Message: fmt.Sprintf("%d saves are under way or waiting on node %s before it", c.Ahead, node)}
 	case o.instance.Spec.StopStrategy == kubevirtv1.HibernateSuspendToDisk:
-		return fault{reasonSuspending, "the guest was asked to suspend itself to its own disk"}
+		return condition.Fault{Reason: condition.ReasonSuspending, Message: "the guest was asked to suspend itself to its own disk"}
 	}
-	f := fault{reasonSaving, "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
+	f := condition.Fault{Reason: condition.ReasonSaving, Message: "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
 	if c != nil && c.Aside && c.Active() {
-		f.message += "; it writes nothing or takes long, and other VMs of node " + node + " no longer wait for it: see that claim's storage"
+		f.Message += "; it writes nothing or takes long, and other VMs of node " + node + " no longer wait for it: see that claim's storage"
 	}
 	return f
 }
 
 // failure is why a call failed, and what follows.
-func failure(o *state, c *saves.Call) fault {
+func failure(o *state, c *saves.Call) condition.Fault {
 	node, words := o.pod.Spec.NodeName, o.errorWords(c.Err)
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
-		f := fault{reasonCannotSuspend, "the guest can't suspend itself to disk and goes on: " + words}
+		f := condition.Fault{Reason: condition.ReasonCannotSuspend, Message: "the guest can't suspend itself to disk and goes on: " + words}
 		if !strings.Contains(words, convert.SaveInstead) { // it is the guest itself that can't, not its hardware
-			f.message += "; start qemu-guest-agent in it, give it swap for its memory, or " + convert.SaveInstead
+			f.Message += "; start qemu-guest-agent in it, give it swap for its memory, or " + convert.SaveInstead
 		}
 		return f
 	case c.Directory == "":
-		return fault{reasonSuspendFailed, "the guest was not suspended and goes on: " + words + "; it is asked again"}
+		return condition.Fault{Reason: condition.ReasonSuspendFailed, Message: "the guest was not suspended and goes on: " + words + "; it is asked again"}
 	case code == codes.ResourceExhausted:
-		return fault{reasonNoSpace, "claim " + convert.HibernationVolume(o.instance).ClaimName + " has no room for the guest's memory, and the guest goes on: " +
+		return condition.Fault{Reason: condition.ReasonNoSpace, Message: "claim " + convert.HibernationVolume(o.instance).ClaimName + " has no room for the guest's memory, and the guest goes on: " +
 			words + "; enlarge the claim, it is tried again"}
 	case code == codes.Unavailable:
-		return fault{reasonSaveFailed, "the save on node " + node + " was cut off: " + words + "; it is tried again if the guest goes on"}
+		return condition.Fault{Reason: condition.ReasonSaveFailed, Message: "the save on node " + node + " was cut off: " + words + "; it is tried again if the guest goes on"}
 	}
-	return fault{reasonSaveFailed, "the save on node " + node + " failed, and the guest goes on: " + words + "; it is tried again"}
+	return condition.Fault{Reason: condition.ReasonSaveFailed, Message: "the save on node " + node + " failed, and the guest goes on: " + words + "; it is tried again"}
 }
 
 // setTargets puts into the status of the volume where the guest's memory goes. What was recorded stays
@@ -333,8 +313,8 @@ func began(o *state, recorded *kubevirtv1.HibernationInfo) *metav1.Time {
 
 // queued: the status says that the save waits for its turn.
 func queued(o *state) bool {
-	c := find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
-	return c != nil && c.Reason == reasonQueued
+	c := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	return c != nil && c.Reason == condition.ReasonQueued
 }
 
 // recordedTarget is the directory that a status has for a volume.

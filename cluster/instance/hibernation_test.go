@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -103,7 +104,10 @@ func ofBlock(s scene) scene {
 
 func noClaim(s scene) scene { delete(s.claims, "memory"); return s }
 
-func theAPISaysNo(s scene) scene { s.refused = &fault{reasonAttachFailed, "quota"}; return s }
+func theAPISaysNo(s scene) scene {
+	s.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "quota"}
+	return s
+}
 
 func (s scene) leavesClaim() scene { s.instance.Spec.UtilityVolumes = nil; return s }
 
@@ -381,7 +385,7 @@ func toNothing(s scene) scene {
 }
 
 func troubled(s scene) scene {
-	s.attachTrouble = &fault{reasonFailedMount, "no such volume"}
+	s.attachTrouble = &condition.Fault{Reason: condition.ReasonFailedMount, Message: "no such volume"}
 	return s
 }
 
@@ -397,67 +401,67 @@ func TestHibernating(t *testing.T) {
 		says   string
 	}{
 		{"nobody wants it", unasked(saving(true, runs(running))), "", "", ""},
-		{"about to", saving(true, runs(running)), yes, reasonSaving, "to claim memory"},
-		{"behind one", saving(true, runs(running)).called(queuedBehind(1)), yes, reasonQueued, "1 save is under way or waiting on node node-a before it"},
-		{"behind two", saving(true, runs(running)).called(queuedBehind(2)), yes, reasonQueued, "2 saves are under way or waiting on node node-a before it"},
-		{"behind its own", saving(true, runs(running)).called(queuedBehind(0), barred), yes, reasonQueued, "saves of other VMs of namespace shop on node node-a write nothing or take long"},
-		{"under way", saving(true, runs(savesV)).called(), yes, reasonSaving, "to claim memory"},
-		{"hangs", saving(true, runs(savesV)).called(aside), yes, reasonSaving, "other VMs of node node-a no longer wait for it"},
-		{"done", saving(true, runs(running)).called(doneAgo(time.Second)), yes, reasonSaving, "to claim memory"},
-		{"failed", saving(true, runs(running)).called(failedAgo(0, 1, errSave)), no, reasonSaveFailed, "QEMU said no; it is tried again"},
-		{"no room", saving(true, runs(running)).called(failedAgo(0, 1, noRoom)), no, reasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},
-		{"agent lost", saving(true, runsSince(time.Hour)).called(failedAgo(0, 1, errLost)), yes, reasonWaiting, "agent on node node-a is not heard"},
-		{"agent lost and back", saving(true, runs(running)).called(failedAgo(0, 1, errLost)), no, reasonSaveFailed, "save on node node-a was cut off"},
-		{"agent lost and not asked", saving(true, runs(running)).called(failedAgo(0, 1, errLost), unsure), yes, reasonWaiting, "is being undone"},
-		{"agent lost and not asked for long", saving(true, runs(running)).called(failedAgo(firstTry, 1, errLost), unsure), no, reasonSaveFailed, "was cut off"},
-		{"being cancelled", unasked(saving(true, runs(savesV))).called(cancelled), yes, reasonCancelling, "not known yet"},
-		{"cancelled, cut off", unasked(saving(true, runs(running))).called(cancelled, failedAgo(0, 1, errLost), unsure), yes, reasonCancelling, "not known yet"},
-		{"cancelled, agent away", unasked(toTarget(saving(true, runsSince(time.Hour)))), yes, reasonCancelling, "not known yet"},
-		{"cancelled, by a leader before", unasked(toTarget(saving(true, runs(savesV)))), yes, reasonCancelling, "not known yet"},
+		{"about to", saving(true, runs(running)), yes, condition.ReasonSaving, "to claim memory"},
+		{"behind one", saving(true, runs(running)).called(queuedBehind(1)), yes, condition.ReasonQueued, "1 save is under way or waiting on node node-a before it"},
+		{"behind two", saving(true, runs(running)).called(queuedBehind(2)), yes, condition.ReasonQueued, "2 saves are under way or waiting on node node-a before it"},
+		{"behind its own", saving(true, runs(running)).called(queuedBehind(0), barred), yes, condition.ReasonQueued, "saves of other VMs of namespace shop on node node-a write nothing or take long"},
+		{"under way", saving(true, runs(savesV)).called(), yes, condition.ReasonSaving, "to claim memory"},
+		{"hangs", saving(true, runs(savesV)).called(aside), yes, condition.ReasonSaving, "other VMs of node node-a no longer wait for it"},
+		{"done", saving(true, runs(running)).called(doneAgo(time.Second)), yes, condition.ReasonSaving, "to claim memory"},
+		{"failed", saving(true, runs(running)).called(failedAgo(0, 1, errSave)), no, condition.ReasonSaveFailed, "QEMU said no; it is tried again"},
+		{"no room", saving(true, runs(running)).called(failedAgo(0, 1, noRoom)), no, condition.ReasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},
+		{"agent lost", saving(true, runsSince(time.Hour)).called(failedAgo(0, 1, errLost)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
+		{"agent lost and back", saving(true, runs(running)).called(failedAgo(0, 1, errLost)), no, condition.ReasonSaveFailed, "save on node node-a was cut off"},
+		{"agent lost and not asked", saving(true, runs(running)).called(failedAgo(0, 1, errLost), unsure), yes, condition.ReasonWaiting, "is being undone"},
+		{"agent lost and not asked for long", saving(true, runs(running)).called(failedAgo(firstTry, 1, errLost), unsure), no, condition.ReasonSaveFailed, "was cut off"},
+		{"being cancelled", unasked(saving(true, runs(savesV))).called(cancelled), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, cut off", unasked(saving(true, runs(running))).called(cancelled, failedAgo(0, 1, errLost), unsure), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, agent away", unasked(toTarget(saving(true, runsSince(time.Hour)))), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, by a leader before", unasked(toTarget(saving(true, runs(savesV)))), yes, condition.ReasonCancelling, "not known yet"},
 		{"cancelled, goes on", unasked(toTarget(saving(true, runs(running)))), "", "", ""},
 		{"cancelled, shuts down", unasked(toTarget(saving(true, runs(stopping)))), "", "", ""},
 		{"never to be saved, agent away", unasked(saving(true, runsSince(time.Hour))), "", "", ""},
 		{"resumed, agent away", written(resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)), "", "", ""},
-		{"resumed, saved elsewhere, agent away", savedSince("memory", "restore-web-20260102T040000Z"), yes, reasonCancelling, "not known yet"},
-		{"resumed, saved to another claim, agent away", savedSince("next", testDirectory), yes, reasonCancelling, "not known yet"},
+		{"resumed, saved elsewhere, agent away", savedSince("memory", "restore-web-20260102T040000Z"), yes, condition.ReasonCancelling, "not known yet"},
+		{"resumed, saved to another claim, agent away", savedSince("next", testDirectory), yes, condition.ReasonCancelling, "not known yet"},
 		{"attached and never saved, agent away", unasked(toNothing(saving(true, runsSince(time.Hour)))), "", "", ""},
-		{"refused by the node", saving(true, runs(running)).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no"))), no, reasonSaveFailed, "no; it is tried again"},
-		{"deleted, under way", saving(true, runs(savesV)).deleted().called(cancelled), yes, reasonCancelling, "not known yet"},
-		{"next try", saving(true, runs(running)).called(failedAgo(time.Minute, 1, errSave)), yes, reasonSaving, "to claim memory"},
-		{"agent away", saving(true, runsSince(time.Hour)), yes, reasonWaiting, "agent on node node-a is not heard"},
-		{"another's save", saving(true, runs(savesV)), yes, reasonWaiting, "is being undone"},
-		{"deleted", saving(true, runs(running)).deleted(), no, reasonNotSaved, "being deleted"},
-		{"pod deleted", saving(true, runs(running), ending), no, reasonNotSaved, "pod is being deleted"},
-		{"pod deleted, under way", saving(true, runs(savesV), ending).called(), yes, reasonSaving, "to claim memory"},
-		{"not started", newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave)).withPod(bound).recordedAs(kubevirtv1.PhaseScheduling), yes, reasonWaiting, "has not started yet"},
-		{"silent", saving(true, runsSince(time.Hour), readiness(corev1.ConditionUnknown)), yes, reasonWaiting, "it is not known whether the guest runs"},
-		{"shut down", saving(true, exited(0, "")), no, reasonNotSaved, "ended before it was saved: the guest shut down"},
-		{"saved", toTarget(saving(true, exited(0, savedTo(testImage, contract.HibernationFolder+"/"+testDirectory)))), no, ReasonSaved, "saved to claim memory"},
+		{"refused by the node", saving(true, runs(running)).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no"))), no, condition.ReasonSaveFailed, "no; it is tried again"},
+		{"deleted, under way", saving(true, runs(savesV)).deleted().called(cancelled), yes, condition.ReasonCancelling, "not known yet"},
+		{"next try", saving(true, runs(running)).called(failedAgo(time.Minute, 1, errSave)), yes, condition.ReasonSaving, "to claim memory"},
+		{"agent away", saving(true, runsSince(time.Hour)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
+		{"another's save", saving(true, runs(savesV)), yes, condition.ReasonWaiting, "is being undone"},
+		{"deleted", saving(true, runs(running)).deleted(), no, condition.ReasonNotSaved, "being deleted"},
+		{"pod deleted", saving(true, runs(running), ending), no, condition.ReasonNotSaved, "pod is being deleted"},
+		{"pod deleted, under way", saving(true, runs(savesV), ending).called(), yes, condition.ReasonSaving, "to claim memory"},
+		{"not started", newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave)).withPod(bound).recordedAs(kubevirtv1.PhaseScheduling), yes, condition.ReasonWaiting, "has not started yet"},
+		{"silent", saving(true, runsSince(time.Hour), readiness(corev1.ConditionUnknown)), yes, condition.ReasonWaiting, "it is not known whether the guest runs"},
+		{"shut down", saving(true, exited(0, "")), no, condition.ReasonNotSaved, "ended before it was saved: the guest shut down"},
+		{"saved", toTarget(saving(true, exited(0, savedTo(testImage, contract.HibernationFolder+"/"+testDirectory)))), no, condition.ReasonSaved, "saved to claim memory"},
 
-		{"no volume", saving(false, runs(running)).leavesClaim(), no, reasonAttachFailed, "spec.utilityVolumes has no volume"},
-		{"no claim", noClaim(saving(false, runs(running))), no, reasonAttachFailed, "there is no PersistentVolumeClaim memory"},
-		{"refused", theAPISaysNo(saving(false, runs(running))), no, reasonAttachFailed, "quota"},
-		{"to be attached", saving(false, runs(running)), yes, reasonAttaching, "claim memory is attached to the VM's pod on node node-a"},
-		{"unscheduled for a moment", saving(false, runs(running)).attachedBy(unplaceable), yes, reasonAttaching, ""},
-		{"unscheduled", saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)), no, reasonAttachFailed, "1 node has no room"},
-		{"a block claim", ofBlock(saving(false, runs(running))), no, reasonAttachFailed, "volumeMode Block"},
-		{"its container is made", saving(false, runs(running)).attachedBy(waits("ContainerCreating"), since(time.Minute)), yes, reasonAttaching, ""},
-		{"its container does not start", saving(false, runs(running)).attachedBy(waits("ImagePullBackOff"), since(time.Minute)), no, reasonAttachFailed, "ImagePullBackOff"},
-		{"its events say why", troubled(saving(false, runs(running)).attachedBy(placed, since(time.Minute))), no, reasonAttachFailed, "no such volume"},
-		{"attached", saving(false, runs(running)).attachedBy(serving), yes, reasonSaving, "to claim memory"},
+		{"no volume", saving(false, runs(running)).leavesClaim(), no, condition.ReasonAttachFailed, "spec.utilityVolumes has no volume"},
+		{"no claim", noClaim(saving(false, runs(running))), no, condition.ReasonAttachFailed, "there is no PersistentVolumeClaim memory"},
+		{"refused", theAPISaysNo(saving(false, runs(running))), no, condition.ReasonAttachFailed, "quota"},
+		{"to be attached", saving(false, runs(running)), yes, condition.ReasonAttaching, "claim memory is attached to the VM's pod on node node-a"},
+		{"unscheduled for a moment", saving(false, runs(running)).attachedBy(unplaceable), yes, condition.ReasonAttaching, ""},
+		{"unscheduled", saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)), no, condition.ReasonAttachFailed, "1 node has no room"},
+		{"a block claim", ofBlock(saving(false, runs(running))), no, condition.ReasonAttachFailed, "volumeMode Block"},
+		{"its container is made", saving(false, runs(running)).attachedBy(waits("ContainerCreating"), since(time.Minute)), yes, condition.ReasonAttaching, ""},
+		{"its container does not start", saving(false, runs(running)).attachedBy(waits("ImagePullBackOff"), since(time.Minute)), no, condition.ReasonAttachFailed, "ImagePullBackOff"},
+		{"its events say why", troubled(saving(false, runs(running)).attachedBy(placed, since(time.Minute))), no, condition.ReasonAttachFailed, "no such volume"},
+		{"attached", saving(false, runs(running)).attachedBy(serving), yes, condition.ReasonSaving, "to claim memory"},
 
-		{"to suspend", toSuspend(saving(false, runs(running))), yes, reasonSuspending, "to suspend itself"},
-		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(0)), yes, reasonSuspending, "to suspend itself"},
-		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, reasonCannotSuspend, "no agent; start qemu-guest-agent"},
+		{"to suspend", toSuspend(saving(false, runs(running))), yes, condition.ReasonSuspending, "to suspend itself"},
+		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(0)), yes, condition.ReasonSuspending, "to suspend itself"},
+		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, condition.ReasonCannotSuspend, "no agent; start qemu-guest-agent"},
 		{"hardware can't", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: machineType: no S4: use q35, or save the VM instead"))),
-			no, reasonCannotSuspend, "goes on: spec.domain.machine.type: no S4: use q35, or set hibernateStrategy.mode: Save"},
+			no, condition.ReasonCannotSuspend, "goes on: spec.domain.machine.type: no S4: use q35, or set hibernateStrategy.mode: Save"},
 		{"a node's words", saving(false, runs(running)).attachedBy(serving).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
-			no, reasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
-		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, reasonSuspendFailed, "QEMU said no"},
-		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, ReasonSuspended, "suspended itself"},
+			no, condition.ReasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
+		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, condition.ReasonSuspendFailed, "QEMU said no"},
+		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, condition.ReasonSuspended, "suspended itself"},
 	} {
 		s := statusOf(c.in.state)
-		got := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
+		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
 		}
@@ -508,7 +512,7 @@ func TestUtilityVolumes(t *testing.T) {
 		}
 	}
 	s := statusOf(saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).state)
-	if got := s.VolumeStatus[0]; got.Reason != reasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
+	if got := s.VolumeStatus[0]; got.Reason != condition.ReasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
 		t.Errorf("it says %s %q", got.Reason, got.Message)
 	}
 	if got := statusOf(noClaim(unasked(saving(false, runs(running)))).state).VolumeStatus[0]; got.Reason != "" {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
 )
@@ -88,19 +89,19 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*st
 
 // trouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
-func (r *Reconciler) trouble(ctx context.Context, o *state) *fault {
+func (r *Reconciler) trouble(ctx context.Context, o *state) *condition.Fault {
 	f, err := r.eventsOf(ctx, o.pod.Pod)
 	if err == nil {
 		return f
 	}
-	if was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
-		return &fault{was.Reason, was.Message}
+	if was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
+		return &condition.Fault{Reason: was.Reason, Message: was.Message}
 	}
 	return nil
 }
 
 // eventsOf is why a pod does not start, by its events; nil: they don't say.
-func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*fault, error) {
+func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fault, error) {
 	var events corev1.EventList
 	err := r.Live.List(ctx, &events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
 		client.MatchingFields{eventsOfUID: string(p.UID)})
@@ -215,7 +216,7 @@ func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
 // observeClaims reads the claims that the instance names, and before it has a pod whether they are
 // filled.
 func (r *Reconciler) observeClaims(ctx context.Context, o *state) error {
-	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*fault)
+	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
 	for _, name := range claimNames(o.instance) {
 		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {

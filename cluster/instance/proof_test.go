@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -114,11 +115,15 @@ func (c combination) String() string {
 func (c combination) unbound() bool {
 	return c.object.name == "unbound" || c.object.name == "unbound, deleted"
 }
+
 func (c combination) stray() bool { return c.object.name == "gone, node unknown" }
-func (c combination) gone() bool  { return c.stray() || c.object.name == "gone" }
+
+func (c combination) gone() bool { return c.stray() || c.object.name == "gone" }
+
 func (c combination) replaced() bool {
 	return c.node.name == nodeReplaced || c.node.name == nodeReplacedTainted
 }
+
 func (c combination) says() bool { return c.report.name == startsVM || c.report.name == runsVM }
 
 // exists leaves out what can't be: what nobody can say of a pod without a node or without an object.
@@ -257,10 +262,10 @@ func (c combination) walk(o *state) step {
 
 // untold is what is missing where a wait is to be said; empty: it is said.
 func untold(o *state) string {
-	if o.instance.Status.Phase == kubevirtv1.PhasePending && find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
+	if o.instance.Status.Phase == kubevirtv1.PhasePending && condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
 		return "" // another's pod is waited for
 	}
-	ready := find(o.instance.Status.Conditions, kubevirtv1.ConditionReady)
+	ready := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
 	case o.final():
 		return ""

@@ -19,13 +19,14 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // synchronized is the condition's reason and message; empty: there is none.
 func (w *world) synchronized() (reason, message string) {
-	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized); c != nil {
+	if c := condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized); c != nil {
 		return c.Reason, c.Message
 	}
 	return "", ""

@@ -17,6 +17,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -25,12 +26,6 @@ import (
 // resizePatience is how long an agent may take to resize a guest: it looks for some seconds how far the
 // guest has come.
 const resizePatience = 15 * time.Second
-
-// Reasons of the conditions HotVCPUChange and HotMemoryChange.
-const (
-	reasonResizing = "Resizing"
-	reasonRefused  = "ResizeRefused"
-)
 
 // sizing is a change of a guest's size: of its vCPUs or, in bytes, of its memory.
 type sizing struct {
@@ -85,8 +80,8 @@ func resizeGuest(o *state) step {
 
 // wasRefused: the status says that the guest can't be given that size.
 func wasRefused(o *state, z sizing) bool {
-	c := find(o.instance.Status.Conditions, z.condition)
-	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, sentence(z.String()+": "))
+	c := condition.Find(o.instance.Status.Conditions, z.condition)
+	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, condition.Sentence(z.String()+": "))
 }
 
 // resizeConditions are of what a guest is being given, or was refused.
@@ -97,11 +92,11 @@ func resizeConditions(o *state, phase kubevirtv1.Phase) (all []kubevirtv1.Condit
 	for _, z := range sizings(o) {
 		switch f := o.unsized[z.condition]; {
 		case f != nil:
-			all = append(all, condition(z.condition, metav1.ConditionFalse, f.reason, z.String()+": "+f.message))
+			all = append(all, condition.New(z.condition, metav1.ConditionFalse, f.Reason, z.String()+": "+f.Message))
 		case wasRefused(o, z):
-			all = append(all, *find(o.instance.Status.Conditions, z.condition))
+			all = append(all, *condition.Find(o.instance.Status.Conditions, z.condition))
 		default:
-			all = append(all, condition(z.condition, metav1.ConditionTrue, reasonResizing, "the guest is given "+z.String()))
+			all = append(all, condition.New(z.condition, metav1.ConditionTrue, condition.ReasonResizing, "the guest is given "+z.String()))
 		}
 	}
 	return all
@@ -118,9 +113,9 @@ func (t *round) resize(ctx context.Context, p *pod, z sizing) {
 	case codes.OK:
 	case codes.FailedPrecondition, codes.InvalidArgument, codes.PermissionDenied, codes.Unimplemented:
 		if t.o.unsized == nil {
-			t.o.unsized = make(map[string]*fault)
+			t.o.unsized = make(map[string]*condition.Fault)
 		}
-		t.o.unsized[z.condition] = &fault{reasonRefused, t.o.errorWords(err)}
+		t.o.unsized[z.condition] = &condition.Fault{Reason: condition.ReasonRefused, Message: t.o.errorWords(err)}
 	default:
 		t.failures = append(t.failures, fmt.Errorf("giving the VM of pod %s %v: %w", p.Name, z, err))
 	}

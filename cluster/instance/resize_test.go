@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -49,7 +50,7 @@ func asStarted(v *kubevirtv1.VirtualMachineInstance) {
 
 func reported(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(v *kubevirtv1.VirtualMachineInstance) {
-		c := condition(of, metav1.ConditionFalse, reasonRefused, message)
+		c := condition.New(of, metav1.ConditionFalse, condition.ReasonRefused, message)
 		v.Status.Conditions = append(v.Status.Conditions, c)
 	}
 }

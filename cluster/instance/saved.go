@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -88,8 +89,8 @@ func targetOf(o *state, w writtenImage) (claim, directory string, is bool) {
 }
 
 // savedAs is savedImage of an instance that ends for that reason.
-func savedAs(o *state, why fault) *kubevirtv1.SavedImage {
-	if why.reason != ReasonSaved || o.pod == nil {
+func savedAs(o *state, why condition.Fault) *kubevirtv1.SavedImage {
+	if why.Reason != condition.ReasonSaved || o.pod == nil {
 		return nil
 	}
 	return savedImage(o)
@@ -109,9 +110,9 @@ func savedImage(o *state) *kubevirtv1.SavedImage {
 	at, said := metav1.NewTime(o.now), o.pod.report.VM.GetStatus()
 	image := &kubevirtv1.SavedImage{
 		ID: w.id, ClaimName: claim, Directory: directory, Timestamp: &at,
-		Paused:   find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
+		Paused:   condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
 		NodeName: o.pod.Spec.NodeName, Images: o.images,
-		VMM: clip(said.GetVmm().GetName(), maxGuestText), VMMVersion: clip(said.GetVmm().GetVersion(), maxGuestText),
+		VMM: condition.Clip(said.GetVmm().GetName(), condition.MaxGuestText), VMMVersion: condition.Clip(said.GetVmm().GetVersion(), condition.MaxGuestText),
 		Hypervisor:                 hypervisorOf(o),
 		VirtualMachineRevisionName: o.instance.Status.VirtualMachineRevisionName,
 	}
@@ -131,7 +132,7 @@ func hypervisorOf(o *state) string {
 			return name
 		}
 	}
-	if find(o.instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
+	if condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
 		return spec.HypervisorEmulation
 	}
 	return ""
@@ -172,50 +173,44 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 }
 
 // savedEnd is the phase of an instance whose guest was saved; not known: it was not.
-func savedEnd(o *state) (kubevirtv1.Phase, fault, bool) {
+func savedEnd(o *state) (kubevirtv1.Phase, condition.Fault, bool) {
 	w, is := lastImage(o)
 	if !is {
-		return "", fault{}, false
+		return "", condition.Fault{}, false
 	}
 	if claim, _, is := targetOf(o, w); is {
-		return kubevirtv1.PhaseSucceeded, fault{ReasonSaved, "the guest was saved to claim " + claim}, true
+		return kubevirtv1.PhaseSucceeded, condition.Fault{Reason: condition.ReasonSaved, Message: "the guest was saved to claim " + claim}, true
 	}
-	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
+	return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
 }
 
-// Reasons of the condition HibernationRestoreInProgress.
-const (
-	reasonResuming      = kubevirtv1.ReasonResuming
-	reasonRestoreFailed = kubevirtv1.ReasonRestoreFailed
-)
-
 // restoreReason is why a guest did not go on from its image, in a word.
-func restoreReason(o *state, why fault) string {
-	for _, e := range []contract.Ending{o.ending(false), contract.ReadSentence(why.message)} {
+func restoreReason(o *state, why condition.Fault) string {
+	for _, e := range []contract.Ending{o.ending(false), contract.ReadSentence(why.Message)} {
 		if contract.RestoreRefused(e.Reason) {
 			return e.Reason
 		}
 	}
-	return cmp.Or(why.reason, reasonRestoreFailed)
+	return cmp.Or(why.Reason, condition.ReasonRestoreFailed)
 }
 
 // resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
 // its guest boots, or runs.
-func resuming(o *state, phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+func resuming(o *state, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
 	image := convert.RestoreFrom(o.instance)
 	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.ran(phase) {
 		return nil
 	}
-	c := condition(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, reasonResuming,
+	c := condition.New(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, condition.ReasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
 	if claim := imageClaim(o); claim != "" && o.pod.bound() && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
-		c.Reason, c.Message = reasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.pod.Spec.NodeName
+		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.pod.Spec.NodeName
 		if f := attachFault(o, claim); f != nil {
-			c.Reason, c.Message = f.reason, f.message
+			c.Reason, c.Message = f.Reason, f.Message
 		}
 	}
 	if isFinal(phase) {
-		c = condition(c.Type, metav1.ConditionFalse, cmp.Or(why.reason, reasonRestoreFailed), why.message)
+		c = condition.New(c.Type, metav1.ConditionFalse, cmp.Or(why.Reason, condition.ReasonRestoreFailed), why.Message)
 	}
 	return &c
 }

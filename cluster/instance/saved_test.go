@@ -12,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -120,7 +121,7 @@ func TestSavedImage(t *testing.T) {
 		s := statusOf(c.in.state)
 		got := s.SavedImage
 		if c.want == "" {
-			if got != nil || s.Reason == ReasonSaved {
+			if got != nil || s.Reason == condition.ReasonSaved {
 				t.Errorf("%s: %+v, reason %q", c.name, got, s.Reason)
 			}
 			continue
@@ -128,7 +129,7 @@ func TestSavedImage(t *testing.T) {
 		if got == nil || got.Directory != c.want || got.ID != testImage || got.ClaimName != "memory" || got.NodeName != "node-a" {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
-		if s.Phase != kubevirtv1.PhaseSucceeded || s.Reason != ReasonSaved {
+		if s.Phase != kubevirtv1.PhaseSucceeded || s.Reason != condition.ReasonSaved {
 			t.Errorf("%s: phase %s, reason %s", c.name, s.Phase, s.Reason)
 		}
 	}
@@ -139,7 +140,7 @@ func TestSavedDetails(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
 	s := toTarget(saving(true, exited(0, savedTo(testImage, mounted)), savedBy(testImage, mounted)))
 	s.instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
-	s.instance.Status.Conditions = []kubevirtv1.Condition{condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reasonPausedByUser, "")}
+	s.instance.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, condition.ReasonPausedByUser, "")}
 	s.images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
 	got := statusOf(s.state).SavedImage
 	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
@@ -216,7 +217,7 @@ func TestResuming(t *testing.T) {
 		status metav1.ConditionStatus
 		reason string
 	}{
-		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, reasonResuming},
+		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, condition.ReasonResuming},
 		{"runs", resumed(runs(running)), "", ""},
 		{"paused", resumed(runs(paused)), "", ""},
 		{"ran, and was ended", resumed(exited(0, "")), "", ""},
@@ -228,13 +229,13 @@ func TestResuming(t *testing.T) {
 		}), metav1.ConditionFalse, contract.RestoreImageUsed},
 		{"disk", resumed(exited(1, endedWith(contract.RestoreDiskChanged, "disk root"))), metav1.ConditionFalse, contract.RestoreDiskChanged},
 		{"disk, by an older shim", resumed(exited(1, "DiskChanged: disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
-		{"a word of its own", resumed(exited(1, "Panic: disk root")), metav1.ConditionFalse, reasonRestoreFailed},
-		{"no words", resumed(exited(1, "")), metav1.ConditionFalse, reasonRestoreFailed},
+		{"a word of its own", resumed(exited(1, "Panic: disk root")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
+		{"no words", resumed(exited(1, "")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
 		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
 		{"boots", on(kubevirtv1.PhaseScheduled, runs(nodev1.State_STATE_STARTING)), "", ""},
 	} {
 		s := statusOf(c.in.state)
-		got := find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
+		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
 		}
@@ -276,7 +277,7 @@ func TestRanUnseen(t *testing.T) {
 		if got := entered(s, kubevirtv1.PhaseRunning); got != c.want {
 			t.Errorf("%s: it is said to have run: %v, want %v (%s)", c.name, got, c.want, s.Phase)
 		}
-		if failed := find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress); c.want && failed != nil {
+		if failed := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress); c.want && failed != nil {
 			t.Errorf("%s: it says %s %q of the resume", c.name, failed.Reason, failed.Message)
 		}
 	}
@@ -285,7 +286,7 @@ func TestRanUnseen(t *testing.T) {
 // TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
 func TestEndedBeforeItRan(t *testing.T) {
 	for _, in := range []scene{resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
-		ready := find(statusOf(in.state).Conditions, kubevirtv1.ConditionReady)
+		ready := condition.Find(statusOf(in.state).Conditions, kubevirtv1.ConditionReady)
 		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
 			t.Errorf("%q, want %q in it", ready.Message, want)
 		}
@@ -295,7 +296,7 @@ func TestEndedBeforeItRan(t *testing.T) {
 // TestNoNodeFits: a guest that no node takes says what it waits for.
 func TestNoNodeFits(t *testing.T) {
 	s := resumed(func(p *pod) { unplaceable(p.Pod) })
-	c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady)
+	c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady)
 	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("%q, want %q in it", c.Message, want)

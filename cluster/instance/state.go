@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -38,11 +39,11 @@ type state struct {
 	// claims are those that the instance names and that are there.
 	claims map[string]*corev1.PersistentVolumeClaim
 	// filling is why some of them can't be used yet, by their names.
-	filling map[string]*fault
+	filling map[string]*condition.Fault
 	// users are those whose use of them excludes the instance's; read for an instance that has no pod.
 	users []claimUser
 	// fault is what kept the pod from being made in this round.
-	fault *fault
+	fault *condition.Fault
 	// call is the one by which the VM is saved, or suspends itself; nil: there is none, or it was
 	// forgotten.
 	call *saves.Call
@@ -50,11 +51,11 @@ type state struct {
 	attachments []*corev1.Pod
 	// refused is what kept such a pod from being made in this round, and attachTrouble why it
 	// does not start, by its events.
-	refused, attachTrouble *fault
+	refused, attachTrouble *condition.Fault
 	// images are those of the pod of a VM that was saved.
 	images []kubevirtv1.SavedContainerImage
 	// unsized is why the guest was refused another size in this round, by the condition that says so.
-	unsized map[string]*fault
+	unsized map[string]*condition.Fault
 }
 
 // effective is the specification by which the guest runs, as its agent says; nil: that is not known.
@@ -64,9 +65,6 @@ func (o *state) effective() *specv1.VirtualMachineSpec {
 	}
 	return o.pod.report.VM.GetStatus().GetEffectiveSpec()
 }
-
-// fault is why something is not as it was asked for: a reason in a word, and a sentence.
-type fault struct{ reason, message string }
 
 // pod is a pod of a VM, with what is known of it beyond the object.
 type pod struct {
@@ -80,7 +78,7 @@ type pod struct {
 	// noted; nil: they are not known.
 	hosts []*host
 	// trouble is why it does not start, by its events; nil: they were not read, or don't say.
-	trouble *fault
+	trouble *condition.Fault
 	// confirming: its agent, or those of hosts, are asked in this round, or were before and have not
 	// answered yet, whether the VM has ended.
 	confirming bool
@@ -288,13 +286,13 @@ func active(s *kubevirtv1.VirtualMachineInstanceStatus) (uid types.UID, node str
 }
 
 // waitsFor is why the pod can't be made yet; nil: it can.
-func waitsFor(o *state) *fault {
+func waitsFor(o *state) *condition.Fault {
 	if o.fault != nil {
 		return o.fault
 	}
 	for _, p := range o.others {
 		if !p.ended() {
-			return &fault{reasonFailedCreate, "pod " + p.Name + " of an earlier instance of this name has not ended: " +
+			return &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + p.Name + " of an earlier instance of this name has not ended: " +
 				"this one starts when it has; see kubectl describe pod " + p.Name}
 		}
 	}
@@ -305,14 +303,14 @@ func waitsFor(o *state) *fault {
 		case claim == nil:
 			missing = append(missing, name)
 		case claim.DeletionTimestamp != nil:
-			return &fault{reasonClaimNotFound, "PersistentVolumeClaim " + name + " is being deleted, which " +
+			return &condition.Fault{Reason: condition.ReasonClaimNotFound, Message: "PersistentVolumeClaim " + name + " is being deleted, which " +
 				"ends with the last pod that has it: this VM starts when there is another of that name"}
 		case o.filling[name] != nil:
 			return o.filling[name]
 		}
 	}
 	if missing != nil {
-		return &fault{reasonClaimNotFound, "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
+		return &condition.Fault{Reason: condition.ReasonClaimNotFound, Message: "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
 			" in namespace " + o.instance.Namespace + ": create it, or correct the name in spec.volumes"}
 	}
 	return claimInUse(o.instance, o.users)

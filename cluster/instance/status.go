@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
@@ -39,8 +40,8 @@ func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
 		return s
 	}
 	phase, why := phaseOf(o)
-	s.Reason = why.reason
-	s.Conditions = merge(s.Conditions, conditionsOf(o, phase, why), metav1.NewTime(o.now))
+	s.Reason = why.Reason
+	s.Conditions = condition.Merge(s.Conditions, conditionsOf(o, phase, why), metav1.NewTime(o.now))
 	s.Phase = phase
 	enterPhase(o, s)
 	if isFinal(phase) {
@@ -67,7 +68,7 @@ func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
 func fillAsked(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	owner, generation := metav1.GetControllerOf(o.instance), o.instance.Annotations[contract.AnnotationVMGeneration]
 	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
-		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + clip(generation, maxGuestText)
+		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + condition.Clip(generation, condition.MaxGuestText)
 	}
 	if s.Memory == nil {
 		if q := requestedMemory(&o.instance.Spec.Domain); q != nil {
@@ -133,7 +134,7 @@ func podStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 // paceGuest keeps what the guest says of itself as it was where that was written just now.
 func paceGuest(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	recorded := &o.instance.Status
-	connected := find(s.Conditions, kubevirtv1.ConditionAgentConnected)
+	connected := condition.Find(s.Conditions, kubevirtv1.ConditionAgentConnected)
 	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
 	if connected == nil || same {
 		return
@@ -146,15 +147,15 @@ func paceGuest(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 }
 
 // phaseOf is where the instance is in its life, and why where it is Unknown or has just ended.
-func phaseOf(o *state) (kubevirtv1.Phase, fault) {
+func phaseOf(o *state) (kubevirtv1.Phase, condition.Fault) {
 	p := o.pod
 	switch {
 	case p == nil && o.deleting():
-		return kubevirtv1.PhaseFailed, fault{message: "the VM was deleted before it had a pod"}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM was deleted before it had a pod"}
 	case p == nil && o.neverHadPod():
-		return kubevirtv1.PhasePending, fault{}
+		return kubevirtv1.PhasePending, condition.Fault{}
 	case p == nil:
-		return kubevirtv1.PhaseFailed, fault{message: "the VM's pod is gone"}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM's pod is gone"}
 	case p.ended():
 		return endOf(o)
 	}
@@ -162,23 +163,23 @@ func phaseOf(o *state) (kubevirtv1.Phase, fault) {
 		return kubevirtv1.PhaseUnknown, *f
 	}
 	if entered(&o.instance.Status, kubevirtv1.PhaseRunning) {
-		return kubevirtv1.PhaseRunning, fault{}
+		return kubevirtv1.PhaseRunning, condition.Fault{}
 	}
 	since, runs := p.runs()
 	switch {
 	case !runs:
-		return kubevirtv1.PhaseScheduling, fault{}
+		return kubevirtv1.PhaseScheduling, condition.Fault{}
 	case p.report.Current && started(p.report.VM):
-		return kubevirtv1.PhaseRunning, fault{}
+		return kubevirtv1.PhaseRunning, condition.Fault{}
 	case !entered(&o.instance.Status, kubevirtv1.PhaseScheduled) && o.now.Before(since.Add(scheduledPatience)):
-		return kubevirtv1.PhaseScheduling, fault{}
+		return kubevirtv1.PhaseScheduling, condition.Fault{}
 	}
-	return kubevirtv1.PhaseScheduled, fault{}
+	return kubevirtv1.PhaseScheduled, condition.Fault{}
 }
 
 // doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
 // passed yet.
-func doubt(o *state) *fault {
+func doubt(o *state) *condition.Fault {
 	p := o.pod
 	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
 	if p.replaced && !p.lives() {
@@ -191,41 +192,41 @@ func doubt(o *state) *fault {
 	}
 	switch {
 	case p.stray():
-		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and its node is unknown: " +
+		return &condition.Fault{Reason: condition.ReasonPodNotExists, Message: "pod " + p.Name + " was removed before its VM had ended, and its node is unknown: " +
 			"the agents of all nodes have to confirm that the VM does not run there; those of " + unconfirmed(p.hosts) + " have not, and are asked again"}
 	case p.gone:
-		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
+		return &condition.Fault{Reason: condition.ReasonPodNotExists, Message: "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
 			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
 	case p.bound() && p.node.lost() && !p.lives():
-		return &fault{reasonEndUnconfirmed, loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
 	case p.node.lost() && (p.denied || p.node.exists):
-		return &fault{reasonEndUnconfirmed, loss(o) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
 	case unseenEnd(p.Pod) != nil && p.lives():
-		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
 			" says that the VM, or a process of the container, runs: restart the VM, and the agent shuts its guest down"}
 	case unseenEnd(p.Pod) != nil:
-		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, which may run until " + agent +
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, which may run until " + agent +
 			" confirms that it does not: see the agents' pods on that node, and their log"}
 	case end != nil && !o.now.Before(end.FinishedAt.Add(disputePatience)):
-		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " says that the VM's container has ended, and " + agent +
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " says that the VM's container has ended, and " + agent +
 			" still has the VM running: see that agent's log"}
 	}
 	return nil
 }
 
 // otherMachine is that the VM's node is not the machine any more that the VM was started on.
-func otherMachine(o *state) *fault {
+func otherMachine(o *state) *condition.Fault {
 	node := o.pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
 	if o.pod.lives() {
-		return &fault{reasonNodeReplaced, text + ", and it runs on the new one: turn the former machine off, then restart the VM, or run kubectl taint node " +
+		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", and it runs on the new one: turn the former machine off, then restart the VM, or run kubectl taint node " +
 			node + " " + contract.TaintFormerMachineOff + "=:PreferNoSchedule until it has ended"}
 	}
 	if o.pod.node.formerOff {
-		return &fault{reasonNodeReplaced, text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
+		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
 			"confirms that it does not run there, or has not been heard for " + heardPatience.String()}
 	}
-	return &fault{reasonNodeReplaced, text + ": turn that machine off, then run kubectl taint node " + node + " " + contract.TaintFormerMachineOff +
+	return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ": turn that machine off, then run kubectl taint node " + node + " " + contract.TaintFormerMachineOff +
 		"=:PreferNoSchedule until the VM has ended, or delete the Node"}
 }
 
@@ -251,29 +252,29 @@ func loss(o *state) string {
 	return "node " + o.pod.Spec.NodeName + " is out of service, as its taint says"
 }
 
-func silentNode(o *state, since time.Time) *fault {
+func silentNode(o *state, since time.Time) *condition.Fault {
 	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
 	if o.pod.node.ready == corev1.ConditionTrue {
 		what = "node " + name + " has not been heard of since " + at
 	}
-	return &fault{reasonNodeUnresponsive, what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
+	return &condition.Fault{Reason: condition.ReasonNodeUnresponsive, Message: what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
 }
 
 // endOf is how the VM ended, in words of the instance: nodes know its specification alone.
-func endOf(o *state) (kubevirtv1.Phase, fault) {
+func endOf(o *state) (kubevirtv1.Phase, condition.Fault) {
 	phase, why := saidEnd(o)
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
-		why.reason = restoreReason(o, why)
-		why.message = contract.ReadSentence(why.message).Message
+		why.Reason = restoreReason(o, why)
+		why.Message = contract.ReadSentence(why.Message).Message
 	}
-	why.message = o.inWords(why.message)
+	why.Message = o.inWords(why.Message)
 	return phase, why
 }
 
 // inWords is what a node says, bounded and in words of the instance.
 func (o *state) inWords(said string) string {
-	return convert.InInstanceWords(clip(said, 4*maxMessage), &o.instance.Spec)
+	return convert.InInstanceWords(condition.Clip(said, 4*condition.MaxMessage), &o.instance.Spec)
 }
 
 // faultWords is what a node says in parts, else in a sentence, in words of the instance.
@@ -281,7 +282,7 @@ func (o *state) faultWords(parts []contract.Fault, said string) string {
 	if len(parts) == 0 {
 		return o.inWords(said)
 	}
-	return clip(convert.FaultsText(parts, &o.instance.Spec), 4*maxMessage)
+	return condition.Clip(convert.FaultsText(parts, &o.instance.Spec), 4*condition.MaxMessage)
 }
 
 // errorWords is what an agent's error says, in words of the instance.
@@ -290,11 +291,11 @@ func (o *state) errorWords(err error) string {
 }
 
 // suspended is how a guest ended that wrote its memory to its own disk.
-var suspended = fault{ReasonSuspended, "the guest suspended itself to its own disk, and goes on from there when it is started"}
+var suspended = condition.Fault{Reason: condition.ReasonSuspended, Message: "the guest suspended itself to its own disk, and goes on from there when it is started"}
 
 // saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
-func saidEnd(o *state) (kubevirtv1.Phase, fault) {
+func saidEnd(o *state) (kubevirtv1.Phase, condition.Fault) {
 	p := o.pod
 	if phase, f, is := savedEnd(o); is {
 		return phase, f
@@ -303,65 +304,65 @@ func saidEnd(o *state) (kubevirtv1.Phase, fault) {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
 	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)} // the agent sees a signal alone
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)} // the agent sees a signal alone
 	}
 	if phase, f, known := agentEnd(o, p.report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
-			f.message += "; " + evicted(p.Pod)
+			f.Message += "; " + evicted(p.Pod)
 		}
 		return phase, f
 	}
 	if t := computeEnd(p.Pod); t != nil {
 		switch {
 		case o.ending(true).Reason == contract.GuestUnstarted:
-			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended before its guest ran"}
+			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended before its guest ran"}
 		case t.ExitCode == 0:
-			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
+			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}
 		}
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
 	}
 	t := unseenEnd(p.Pod)
 	switch {
 	case p.bound() && !p.node.exists:
-		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", loss(o)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeDeleted", Message: loss(o)}
 	case p.bound() && p.lostNode():
-		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", loss(o)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeOutOfService", Message: loss(o)}
 	case t != nil:
-		return kubevirtv1.PhaseFailed, fault{message: containerEnd(o, p.Pod, t)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
 	case p.Status.Message != "":
-		return kubevirtv1.PhaseFailed, fault{p.Status.Reason, p.Status.Message}
+		return kubevirtv1.PhaseFailed, condition.Fault{Reason: p.Status.Reason, Message: p.Status.Message}
 	case p.gone:
-		return kubevirtv1.PhaseFailed, fault{message: "pod " + p.Name + " was removed before its VM had ended"}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: "pod " + p.Name + " was removed before its VM had ended"}
 	}
 	if f := failedContainer(p.Pod); f != "" {
-		return kubevirtv1.PhaseFailed, fault{message: f}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: f}
 	}
-	return kubevirtv1.PhaseFailed, fault{message: "the VM's pod was deleted before the guest ran"}
+	return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM's pod was deleted before the guest ran"}
 }
 
 // agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
-func agentEnd(o *state, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
+func agentEnd(o *state, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.Fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN:
-		return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}, true
+		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}, true
 	case nodev1.EndReason_END_REASON_SAVED:
-		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved"}, true
+		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was saved"}, true
 	case nodev1.EndReason_END_REASON_SUSPENDED:
 		return kubevirtv1.PhaseSucceeded, suspended, true
 	case nodev1.EndReason_END_REASON_KILLED:
-		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown, as was asked for"}, true
+		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown, as was asked for"}, true
 	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
 		if grace := o.instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(o) {
-			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown"}, true
+			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown"}, true
 		}
-		return kubevirtv1.PhaseFailed, fault{message: "the guest did not shut down within its grace period and was killed"}, true
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest did not shut down within its grace period and was killed"}, true
 	case nodev1.EndReason_END_REASON_PANICKED:
-		return kubevirtv1.PhaseFailed, fault{message: "the guest panicked"}, true
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest panicked"}, true
 	case nodev1.EndReason_END_REASON_CRASHED:
-		return kubevirtv1.PhaseFailed, fault{message: o.faultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: o.faultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
 	}
-	return "", fault{}, false
+	return "", condition.Fault{}, false
 }
 
 func hasACPI(o *state) bool {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -267,7 +268,7 @@ func TestConditions(t *testing.T) {
 		{"agent that lacks much", "AgentVersionNotSupported", on(isRunning, runsSince(0), heard(running), agentSays(&nodev1.GuestAgentCondition{Connected: true, Reason: "it lacks guest-ping"})), "True", "CommandsMissing", "guest-ping"},
 		{"others' stay", "DataVolumesReady", full(), "True", "AllDVsReady", ""},
 	} {
-		c := find(statusOf(test.in.state).Conditions, test.of)
+		c := condition.Find(statusOf(test.in.state).Conditions, test.of)
 		switch {
 		case c == nil && test.status != "":
 			t.Errorf("%s: no %s", test.name, test.of)
@@ -299,7 +300,7 @@ func TestPodNetworkAddresses(t *testing.T) {
 		if all := strings.Join(got.IPAddresses, " "); all != want || got.IPAddress != "10.1.0.7" {
 			t.Errorf("%s: %s, first %s, want %s", binding, all, got.IPAddress, want)
 		}
-		if c := find(statusOf(s.state).Conditions, ConditionNetworkLimited); c != nil {
+		if c := condition.Find(statusOf(s.state).Conditions, condition.NetworkLimited); c != nil {
 			t.Errorf("%s: %+v", binding, c)
 		}
 	}
@@ -346,14 +347,14 @@ func TestPullIsNoNews(t *testing.T) {
 // TestTransitions: a condition that says the same in other words keeps its time.
 func TestTransitions(t *testing.T) {
 	s := written(newScene().withPod())
-	was := find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
+	was := condition.Find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
 	s.state.now = testTime.Add(time.Hour)
 	s = s.withPod(runsSince(0), ending)
-	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Reason != reasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
+	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Reason != condition.ReasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 	s = s.withPod(runsSince(0), heard(running), ready)
-	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
+	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -24,11 +25,11 @@ const (
 )
 
 // imageReasons are the kubelet's for a container whose image it has not.
-var imageReasons = []string{reasonImagePull, reasonImageBackOff, "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable"}
+var imageReasons = []string{condition.ReasonImagePull, condition.ReasonImageBackOff, "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable"}
 
 // waitingFault is why a container does not start, as the kubelet says it; nil: it has not
 // said that there is a reason.
-func waitingFault(o *state) *fault {
+func waitingFault(o *state) *condition.Fault {
 	for _, c := range slices.Concat(o.pod.Status.InitContainerStatuses, o.pod.Status.ContainerStatuses) {
 		w := c.State.Waiting
 		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
@@ -39,10 +40,10 @@ func waitingFault(o *state) *fault {
 			message = contract.ReadEnding(last.Message).Message
 		}
 		if slices.Contains(imageReasons, w.Reason) {
-			return imageFault(o, &fault{w.Reason, message}, c.Name)
+			return imageFault(o, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
 		}
 		message = volatile.ReplaceAllString(backOff.ReplaceAllString(o.inWords(message), "back-off"), "…")
-		return &fault{clip(w.Reason, maxGuestText), "container " + c.Name + " does not start: " + message}
+		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil
 }
@@ -50,22 +51,22 @@ func waitingFault(o *state) *fault {
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
 // fails again, which is no news; and the kubelet that waits for the next try may have
 // forgotten why.
-func imageFault(o *state, f *fault, container string) *fault {
+func imageFault(o *state, f *condition.Fault, container string) *condition.Fault {
 	image := imageOf(o.pod.Pod, container)
-	begin := "image " + clip(image, maxGuestText) + " can't be pulled: "
-	was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	begin := "image " + condition.Clip(image, condition.MaxGuestText) + " can't be pulled: "
+	was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	tried := was != nil && strings.HasPrefix(was.Message, begin)
 	switch {
-	case tried && was.Reason == reasonImageBackOff && f.reason == reasonImagePull:
-		return &fault{was.Reason, was.Message}
-	case tried && f.reason == reasonImageBackOff && !strings.Contains(f.message, reasonImagePull):
-		return &fault{f.reason, was.Message}
+	case tried && was.Reason == condition.ReasonImageBackOff && f.Reason == condition.ReasonImagePull:
+		return &condition.Fault{Reason: was.Reason, Message: was.Message}
+	case tried && f.Reason == condition.ReasonImageBackOff && !strings.Contains(f.Message, condition.ReasonImagePull):
+		return &condition.Fault{Reason: f.Reason, Message: was.Message}
 	}
 	advice := "it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object"
 	if at := imageField(&o.instance.Spec, image); at != "" {
 		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
 	}
-	return &fault{f.reason, begin + advice + "; the node says: " + f.message}
+	return &condition.Fault{Reason: f.Reason, Message: begin + advice + "; the node says: " + f.Message}
 }
 
 func imageOf(p *corev1.Pod, container string) string {
@@ -149,7 +150,7 @@ var backOff = regexp.MustCompile(`\bback-off (\d+[hms])+\b`)
 // eventFault is why a pod does not start, by its events: those that say that something failed,
 // unless something has gone on since. nil: they don't say. The same failures, however often and
 // in what order they come, make the same fault, which is written once.
-func eventFault(events []corev1.Event, namespace string) *fault {
+func eventFault(events []corev1.Event, namespace string) *condition.Fault {
 	var progress time.Time
 	for i := range events {
 		if e := &events[i]; e.Type == corev1.EventTypeNormal && when(e).After(progress) {
@@ -164,18 +165,18 @@ func eventFault(events []corev1.Event, namespace string) *fault {
 			continue
 		}
 		missing = append(missing, missingIn(e.Message)...)
-		word := volatile.ReplaceAllString(sentence(e.Message), "…")
+		word := volatile.ReplaceAllString(condition.Sentence(e.Message), "…")
 		words = append(words, word)
-		reasons[word] = clip(e.Reason, maxGuestText)
+		reasons[word] = condition.Clip(e.Reason, condition.MaxGuestText)
 	}
 	if len(words) == 0 {
 		return nil
 	}
 	if len(missing) > 0 {
-		return &fault{reasonFailedMount, lacking(missing, namespace)}
+		return &condition.Fault{Reason: condition.ReasonFailedMount, Message: lacking(missing, namespace)}
 	}
 	slices.Sort(words)
-	return &fault{reasons[words[0]], doesNotStart + words[0]}
+	return &condition.Fault{Reason: reasons[words[0]], Message: doesNotStart + words[0]}
 }
 
 // missingIn are the objects that a message says are not there.

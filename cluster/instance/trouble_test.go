@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 )
 
 // said is an event of a pod, some seconds before now.
@@ -43,15 +44,15 @@ func TestEventFault(t *testing.T) {
 		"sandbox":          {[]corev1.Event{said(5, warning, "FailedCreatePodSandBox", "sandbox 0123456789abcdef01: no IP")}, "FailedCreatePodSandBox", "sandbox …: no IP"},
 		"of no matter":     {[]corev1.Event{said(5, warning, "DNSConfigForming", "too many")}, "", ""},
 		"a series":         {[]corev1.Event{{Type: warning, Reason: "FailedMount", Message: "x", Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(testTime)}}, said(5, normal, "Scheduled", "")}, "FailedMount", "x"},
-		"longer than told": {[]corev1.Event{said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", maxGuestText-len("Failed")), "yyy"},
+		"longer than told": {[]corev1.Event{said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", condition.MaxGuestText-len("Failed")), "yyy"},
 	} {
 		for range 2 {
 			f := eventFault(test.events, namespace)
 			if f == nil {
-				f = new(fault)
+				f = new(condition.Fault)
 			}
-			if f.reason != test.reason || !strings.Contains(f.message, test.says) || len(f.message) > 2*maxMessage {
-				t.Errorf("%s: %s, %.200q; want %s, %q", name, f.reason, f.message, test.reason, test.says)
+			if f.Reason != test.reason || !strings.Contains(f.Message, test.says) || len(f.Message) > 2*condition.MaxMessage {
+				t.Errorf("%s: %s, %.200q; want %s, %q", name, f.Reason, f.Message, test.reason, test.says)
 			}
 			slices.Reverse(test.events)
 		}
@@ -64,7 +65,7 @@ func TestMissingAreBounded(t *testing.T) {
 	for i := range 1000 {
 		events = append(events, said(1, corev1.EventTypeWarning, "FailedMount", fmt.Sprintf(`secret "s%03d" not found`, i)))
 	}
-	if got := eventFault(events, namespace).message; strings.Count(got, "Secret") != maxMissing {
+	if got := eventFault(events, namespace).Message; strings.Count(got, "Secret") != maxMissing {
 		t.Errorf("%s", got)
 	}
 }
@@ -117,13 +118,13 @@ func TestImageFault(t *testing.T) {
 	const want = "image debian can't be pulled: correct spec.volumes[0].containerDisk.image, or set spec.volumes[0].containerDisk.imagePullSecret if the registry asks for credentials; the node says: denied"
 	check := func(reason, message string) {
 		t.Helper()
-		c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionSynchronized)
+		c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionSynchronized)
 		if c == nil || c.Reason != reason || c.Message != message {
 			t.Errorf("%+v, want %s, %s", c, reason, message)
 		}
 	}
 	check("ErrImagePull", want)
-	if c := find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
+	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
 		t.Errorf("Ready says %q", c.Message)
 	}
 	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
@@ -149,7 +150,7 @@ func TestMissingSecret(t *testing.T) {
 	w.must(w.server.Create(t.Context(), &e))
 	w.must(w.server.Create(t.Context(), &other))
 	synchronized := func() *kubevirtv1.Condition {
-		return find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized)
+		return condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized)
 	}
 	w.until("it says why", func() bool { return synchronized() != nil })
 	if c := synchronized(); c.Reason != "FailedMount" || !strings.HasPrefix(c.Message, "there is no Secret web-seed in namespace shop: create it") {

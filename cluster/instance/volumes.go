@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -60,26 +61,26 @@ func importOf(claim *corev1.PersistentVolumeClaim) string {
 // unfilled is why a claim can't be used yet, given the phase of its DataVolume; nil: it can. The
 // VM's pod may come first where the claim gets its volume when that is filled; where the volume is
 // filled after it was bound, the guest would find it empty.
-func unfilled(claim *corev1.PersistentVolumeClaim, phase string) *fault {
+func unfilled(claim *corev1.PersistentVolumeClaim, phase string) *condition.Fault {
 	populated := claim.Annotations[usePopulator] == "true"
 	switch {
 	case phase == importSucceeded, phase == phasePopulation, phase == phaseConsumer && populated:
 		return nil
 	case phase == phaseConsumer:
-		return &fault{reasonClaimFilling, "claim " + claim.Name + " is filled once it has a volume, and waits for its first consumer: " +
+		return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " is filled once it has a volume, and waits for its first consumer: " +
 			"make its DataVolume again with the annotation " + contract.AnnotationBindImmediately + `: "true"`}
 	}
-	return &fault{reasonClaimFilling, "claim " + claim.Name + " is still being filled by its DataVolume: the VM starts when that is done"}
+	return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " is still being filled by its DataVolume: the VM starts when that is done"}
 }
 
 // filling reads why a claim can't be used yet, as its DataVolume is not done; nil: it can. CDI says
 // so on the claim itself only once an importer has a pod.
-func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*fault, error) {
+func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*condition.Fault, error) {
 	if state := imports.Read(claim); state != nil {
 		if state.Done() {
 			return nil, nil
 		}
-		return &fault{reasonClaimFilling, "claim " + claim.Name + " " + state.Waiting() + "; the VM starts when that is done"}, nil
+		return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " " + state.Waiting() + "; the VM starts when that is done"}, nil
 	}
 	name := importOf(claim)
 	if name == "" {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -357,7 +358,7 @@ func TestVanishedBeforeNoted(t *testing.T) {
 	g := w.guest()
 	w.removePods()
 	w.during(12)
-	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); w.instance().UID != first || w.phase() != kubevirtv1.PhaseUnknown ||
+	if c := condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); w.instance().UID != first || w.phase() != kubevirtv1.PhaseUnknown ||
 		!strings.Contains(c.Message, "those of nodes node-a have not") {
 		t.Fatalf("phase %s of %s while the guest runs: %+v", w.phase(), w.instance().UID, c)
 	}
@@ -442,9 +443,9 @@ func TestAnotherMachine(t *testing.T) {
 				t.Errorf("%s of another machine, cache behind %v: phase %s", name, behind, w.phase())
 			}
 			w.reconcile(w.controller())
-			c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady)
+			c := condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionReady)
 			for _, want := range []string{node + " is another machine", "kubectl taint node " + node} {
-				if c.Reason != reasonNodeReplaced || !strings.Contains(c.Message, want) {
+				if c.Reason != condition.ReasonNodeReplaced || !strings.Contains(c.Message, want) {
 					t.Errorf("%s of another machine: Ready is %+v, want that it says %q", name, c, want)
 				}
 			}
@@ -501,11 +502,11 @@ func TestRunsOnAnotherMachine(t *testing.T) {
 		"another, tainted": {func(p *pod) { p.replaced, p.node.formerOff = true, true }, false},
 	} {
 		s := statusOf(on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).state)
-		got := find(s.Conditions, kubevirtv1.ConditionSynchronized)
+		got := condition.Find(s.Conditions, kubevirtv1.ConditionSynchronized)
 		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
 			t.Errorf("%s: %s, %+v", name, s.Phase, got)
 		}
-		if c.warns && (got.Reason != reasonNodeReplaced || !strings.Contains(got.Message, "runs on the new one") || !strings.Contains(got.Message, contract.TaintFormerMachineOff)) {
+		if c.warns && (got.Reason != condition.ReasonNodeReplaced || !strings.Contains(got.Message, "runs on the new one") || !strings.Contains(got.Message, contract.TaintFormerMachineOff)) {
 			t.Errorf("%s: it says %s %q", name, got.Reason, got.Message)
 		}
 	}
@@ -547,7 +548,7 @@ func TestUnknownWithinAMinute(t *testing.T) {
 	if w.phase() != kubevirtv1.PhaseUnknown {
 		t.Fatalf("phase %s after a minute", w.phase())
 	}
-	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); c.Reason != reasonNodeUnresponsive || c.Status != metav1.ConditionFalse {
+	if c := condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); c.Reason != condition.ReasonNodeUnresponsive || c.Status != metav1.ConditionFalse {
 		t.Errorf("Ready is %+v", c)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -380,7 +381,7 @@ var savedLives = []struct {
 		w.runsMounted()
 		w.ahead = 5
 		w.change(stopBy(kubevirtv1.HibernateSave))
-		w.until("it waits", func() bool { return w.hibernates() == reasonQueued || w.ahead == 0 })
+		w.until("it waits", func() bool { return w.hibernates() == condition.ReasonQueued || w.ahead == 0 })
 		w.isSaved()
 	}},
 	{"saves fail twice", func(w *world) {
@@ -388,7 +389,7 @@ var savedLives = []struct {
 		w.tick = 5e9
 		w.runsMounted()
 		w.change(stopBy(kubevirtv1.HibernateSave))
-		w.until("it has failed", func() bool { return w.hibernates() == reasonNoSpace || len(w.saveFaults) < 2 })
+		w.until("it has failed", func() bool { return w.hibernates() == condition.ReasonNoSpace || len(w.saveFaults) < 2 })
 		w.isSaved()
 	}},
 	{"is cancelled while it is saved", func(w *world) {
@@ -435,7 +436,7 @@ var savedLives = []struct {
 		m.noAgent = true
 		w.change(stopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
 		w.during(4)
-		if w.hibernates() != reasonCancelling && !w.late() {
+		if w.hibernates() != condition.ReasonCancelling && !w.late() {
 			w.t.Fatalf("condition %q while nobody knows whether the guest goes on", w.hibernates())
 		}
 		m.noAgent = false
@@ -469,7 +470,7 @@ var savedLives = []struct {
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
 		w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
-		if w.instance().Status.SavedImage != nil || w.hibernates() != reasonNotSaved {
+		if w.instance().Status.SavedImage != nil || w.hibernates() != condition.ReasonNotSaved {
 			w.t.Fatalf("the status has an image, or says %q", w.hibernates())
 		}
 	}},
@@ -490,7 +491,7 @@ var savedLives = []struct {
 		w.runsBare()
 		w.unattachable = true
 		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
-		w.until("it is said", func() bool { return w.hibernates() == reasonAttachFailed })
+		w.until("it is said", func() bool { return w.hibernates() == condition.ReasonAttachFailed })
 		w.unattachable = false
 		w.isSaved()
 	}},
@@ -515,7 +516,7 @@ var savedLives = []struct {
 		w.careful, w.unattachable = true, true
 		w.tick = 5e9
 		w.goesOn()
-		w.until("it is said", func() bool { return w.resumes() == reasonAttachFailed })
+		w.until("it is said", func() bool { return w.resumes() == condition.ReasonAttachFailed })
 		w.unattachable = false
 		w.letGo()
 	}},
@@ -556,7 +557,7 @@ var savedLives = []struct {
 		g.stop(nodev1.EndReason_END_REASON_SUSPENDED)
 		g.message = endedWith(contract.GuestSuspended, "it did")
 		w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
-		if reason := w.instance().Status.Reason; reason != ReasonSuspended {
+		if reason := w.instance().Status.Reason; reason != condition.ReasonSuspended {
 			w.t.Fatalf("reason %q", reason)
 		}
 	}},
@@ -565,7 +566,7 @@ var savedLives = []struct {
 		w.runsBare()
 		w.saveFaults = []error{status.Error(codes.FailedPrecondition, "the guest has no agent")}
 		w.change(stopBy(kubevirtv1.HibernateSuspendToDisk))
-		w.until("it is said", func() bool { return w.hibernates() == reasonCannotSuspend || len(w.saveFaults) == 0 })
+		w.until("it is said", func() bool { return w.hibernates() == condition.ReasonCannotSuspend || len(w.saveFaults) == 0 })
 		w.change(stopBy(""))
 		w.until("nothing is said any more", func() bool { return w.hibernates() == "" && w.phase() == kubevirtv1.PhaseRunning })
 	}},

@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -53,7 +54,7 @@ func podClaims(o client.Object) (names []string) {
 // that from having one, or it is passed: a VM that restarts would wait for as long as all those run that it gets on with. VMs
 // that are made after the older one asked do wait for it, or it would never have its turn. Nobody waits for a younger one,
 // and an instance with a pod waits for nobody, so that none waits for itself.
-func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *fault {
+func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *condition.Fault {
 	for _, own := range claimuse.OfInstance(vmi) {
 		for _, u := range users {
 			at := slices.IndexFunc(usesOf(u), own.Excludes)
@@ -64,7 +65,7 @@ func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *faul
 			if !u.started {
 				how = " is first for "
 			}
-			return &fault{reasonClaimInUse, "claim " + own.Claim + how + userName(u) + whyInUse(own, usesOf(u)[at])}
+			return &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "claim " + own.Claim + how + userName(u) + whyInUse(own, usesOf(u)[at])}
 		}
 	}
 	return nil
@@ -111,11 +112,11 @@ func userName(u claimUser) string {
 // does not know of.
 func goesBefore(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
 	other, own := u.instance, claimuse.OfInstance(vmi)
-	waits := find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	waits := condition.Find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
 		return !slices.ContainsFunc(own, func(u claimuse.Use) bool { return u.Claim == theirs.Claim })
 	})
-	if u.passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == reasonClaimInUse && known) {
+	if u.passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == condition.ReasonClaimInUse && known) {
 		return false
 	}
 	if !other.CreationTimestamp.Equal(&vmi.CreationTimestamp) {
@@ -248,7 +249,7 @@ func (t *round) createAlone(ctx context.Context) error {
 	done, alone := t.Making.Begin(vmi.Namespace, claimuse.OfInstance(vmi))
 	if !alone {
 		t.again = soon
-		t.o.fault = &fault{reasonClaimInUse, "another pod with a claim of this VM's is being made at this moment: it is looked at again"}
+		t.o.fault = &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "another pod with a claim of this VM's is being made at this moment: it is looked at again"}
 		return nil
 	}
 	defer done()

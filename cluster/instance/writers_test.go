@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -34,18 +35,24 @@ func diskOn(claim string, changes ...func(*kubevirtv1.Disk, *kubevirtv1.Volume))
 	}
 }
 
-func readOnlyDisk(d *kubevirtv1.Disk, _ *kubevirtv1.Volume)  { d.Disk.ReadOnly = true }
+func readOnlyDisk(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Disk.ReadOnly = true }
+
 func readOnlyClaim(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) { v.PersistentVolumeClaim.ReadOnly = true }
+
 func cdrom(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
 	d.Disk, d.CDROM = nil, new(kubevirtv1.CDROMTarget)
 }
+
 func lun(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
 	d.Disk, d.LUN = nil, new(kubevirtv1.LUNTarget)
 }
+
 func noTarget(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Disk = nil }
+
 func dataVolume(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) {
 	v.DataVolume, v.PersistentVolumeClaim = &kubevirtv1.DataVolumeSource{Name: v.PersistentVolumeClaim.ClaimName}, nil
 }
+
 func ephemeral(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) {
 	v.Ephemeral = &kubevirtv1.EphemeralSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.PersistentVolumeClaim.ClaimName}}
 	v.PersistentVolumeClaim = nil
@@ -64,7 +71,7 @@ func another(after time.Duration, changes ...func(*kubevirtv1.VirtualMachineInst
 
 func waitingFor(reason string) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(vmi *kubevirtv1.VirtualMachineInstance) {
-		vmi.Status.Conditions = []kubevirtv1.Condition{condition(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, reason, "so")}
+		vmi.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, reason, "so")}
 	}
 }
 
@@ -106,9 +113,9 @@ func TestClaimInUse(t *testing.T) {
 		"neither has a pod, the same second":      {diskOn("a"), another(0, diskOn("a"), uid("uid-0000")), false, true},
 		"the same second, by the UID":             {diskOn("a"), another(0, diskOn("a"), uid("uid-0002")), false, false},
 		"older, and is deleted":                   {diskOn("a"), another(earlier, diskOn("a"), deleted), false, false},
-		"older, and lacks another claim":          {diskOn("a"), another(earlier, diskOn("a"), waitingFor(reasonClaimNotFound)), false, false},
-		"older, and waits for the same claim":     {diskOn("a"), another(earlier, diskOn("a"), waitingFor(reasonClaimInUse)), false, true},
-		"older, and may wait for another claim":   {diskOn("a"), another(earlier, diskOn("a"), diskOn("b"), waitingFor(reasonClaimInUse)), false, false},
+		"older, and lacks another claim":          {diskOn("a"), another(earlier, diskOn("a"), waitingFor(condition.ReasonClaimNotFound)), false, false},
+		"older, and waits for the same claim":     {diskOn("a"), another(earlier, diskOn("a"), waitingFor(condition.ReasonClaimInUse)), false, true},
+		"older, and may wait for another claim":   {diskOn("a"), another(earlier, diskOn("a"), diskOn("b"), waitingFor(condition.ReasonClaimInUse)), false, false},
 		"older, is deleted and has a pod":         {diskOn("a"), another(earlier, diskOn("a"), deleted), true, true},
 	} {
 		own := newScene().change(c.own, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.CreationTimestamp = metav1.NewTime(testTime) })
@@ -117,11 +124,11 @@ func TestClaimInUse(t *testing.T) {
 			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
 		}
 		how := map[bool]string{true: "in use by", false: "first for"}[c.hasPod]
-		if got != nil && !strings.Contains(got.message, "claim a is "+how+" VM db") {
-			t.Errorf("%s: %q does not name claim and VM", name, got.message)
+		if got != nil && !strings.Contains(got.Message, "claim a is "+how+" VM db") {
+			t.Errorf("%s: %q does not name claim and VM", name, got.Message)
 		}
-		if got != nil && strings.Contains(name, "share") != strings.Contains(got.message, "if its disk is shareable in each of them") {
-			t.Errorf("%s: %q", name, got.message)
+		if got != nil && strings.Contains(name, "share") != strings.Contains(got.Message, "if its disk is shareable in each of them") {
+			t.Errorf("%s: %q", name, got.Message)
 		}
 	}
 }
@@ -130,7 +137,7 @@ func TestClaimInUse(t *testing.T) {
 func TestWritersNeverWaitInACircle(t *testing.T) {
 	how := []func(*kubevirtv1.Disk, *kubevirtv1.Volume){func(*kubevirtv1.Disk, *kubevirtv1.Volume) {}, readOnlyDisk, shareable}
 	sets := [][]string{{"a"}, {"b"}, {"a", "b"}, {"b", "c"}, {"a", "c"}, {"c", "a", "b"}}
-	reasons := []string{"", reasonClaimInUse, reasonClaimNotFound}
+	reasons := []string{"", condition.ReasonClaimInUse, condition.ReasonClaimNotFound}
 	var all []*kubevirtv1.VirtualMachineInstance
 	for i, claims := range sets {
 		for j, reason := range reasons {
@@ -193,7 +200,7 @@ func TestRestartPassesWhoWaits(t *testing.T) {
 		running := add("runs", -2*time.Hour, c.runs)
 		running.Status.Phase, running.Status.ActivePods = kubevirtv1.PhaseRunning, map[types.UID]string{"uid-pod": "node"}
 		w.must(w.server.Status().Update(t.Context(), running))
-		waits := add("waits", 0, c.waits, waitingFor(reasonClaimInUse))
+		waits := add("waits", 0, c.waits, waitingFor(condition.ReasonClaimInUse))
 		w.must(w.server.Status().Update(t.Context(), waits))
 
 		vm := new(kubevirtv1.VirtualMachine)
@@ -263,7 +270,7 @@ func (w *world) other(r *Reconciler) (c *kubevirtv1.Condition, started bool) {
 	vmi, err := get(w.t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
 	started = slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return uidOf(p.Labels) == vmi.UID })
-	return find(vmi.Status.Conditions, kubevirtv1.ConditionSynchronized), started
+	return condition.Find(vmi.Status.Conditions, kubevirtv1.ConditionSynchronized), started
 }
 
 func (w *world) wantHeld(r *Reconciler, by string) {
@@ -272,8 +279,8 @@ func (w *world) wantHeld(r *Reconciler, by string) {
 	if started {
 		w.t.Fatalf("two VMs have pods with one claim (%s)", by)
 	}
-	if c == nil || c.Reason != reasonClaimInUse || !strings.Contains(c.Message, by) {
-		w.t.Errorf("condition %+v, want %s that names %q", c, reasonClaimInUse, by)
+	if c == nil || c.Reason != condition.ReasonClaimInUse || !strings.Contains(c.Message, by) {
+		w.t.Errorf("condition %+v, want %s that names %q", c, condition.ReasonClaimInUse, by)
 	}
 }
 
@@ -428,9 +435,9 @@ func TestClaimIsCopied(t *testing.T) {
 			if !c.waits || c.unseen {
 				return
 			}
-			got := find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized)
-			if got == nil || got.Reason != reasonClaimInUse || !strings.Contains(got.Message, "claim shared is in use by pod importer-copy") {
-				t.Errorf("condition %+v, want %s that names the pod", got, reasonClaimInUse)
+			got := condition.Find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized)
+			if got == nil || got.Reason != condition.ReasonClaimInUse || !strings.Contains(got.Message, "claim shared is in use by pod importer-copy") {
+				t.Errorf("condition %+v, want %s that names the pod", got, condition.ReasonClaimInUse)
 			}
 			p.Status.Phase = c.ends
 			w.must(w.server.Status().Update(t.Context(), p))
