@@ -49,7 +49,7 @@ func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
 		return s
 	}
 	if phase != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
-		s.VolumeStatus = o.volumeStatuses(phase)
+		s.VolumeStatus = volumeStatuses(o, phase)
 		setTargets(o, s)
 	}
 	fillAsked(o, s)

@@ -150,7 +150,7 @@ func TestVolumePhases(t *testing.T) {
 	s.claims["data"].Status.Phase = corev1.ClaimPending
 	s.claims["data"].Annotations[preallocation] = "true"
 	phases := func(in kubevirtv1.Phase) (all []string) {
-		for _, v := range s.volumeStatuses(in) {
+		for _, v := range volumeStatuses(s.state, in) {
 			all = append(all, v.Name+" "+v.Phase)
 		}
 		return all
@@ -169,7 +169,7 @@ func TestVolumePhases(t *testing.T) {
 			t.Errorf("%s: %s, want %s", test.in, got, test.want)
 		}
 	}
-	if !s.volumeStatuses(kubevirtv1.PhaseRunning)[1].PersistentVolumeClaimInfo.Preallocated {
+	if !volumeStatuses(s.state, kubevirtv1.PhaseRunning)[1].PersistentVolumeClaimInfo.Preallocated {
 		t.Error("a claim that CDI has allocated beforehand does not say so")
 	}
 }

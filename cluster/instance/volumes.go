@@ -111,7 +111,7 @@ const (
 )
 
 // volumeStatuses are the instance's volumes as they are when it comes to a phase.
-func (o *state) volumeStatuses(phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
+func volumeStatuses(o *state, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
 	targets := diskNames(o.instance)
 	recorded := make(map[string]kubevirtv1.VolumeStatus)
 	for _, s := range o.instance.Status.DeepCopy().VolumeStatus {
