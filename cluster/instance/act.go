@@ -20,6 +20,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -81,14 +82,14 @@ func (t *round) take(ctx context.Context, s step) error {
 }
 
 func (t *round) record(e event) {
-	t.Events.Eventf(t.o.instance, nil, e.kind, e.reason, e.reason, "%s", condition.Sentence(e.message))
+	t.Events.Eventf(t.o.Instance, nil, e.kind, e.reason, e.reason, "%s", condition.Sentence(e.message))
 }
 
 // change patches the instance's metadata, if nobody has changed the instance meanwhile.
 func (t *round) change(ctx context.Context, change func(*kubevirtv1.VirtualMachineInstance)) error {
-	changed := t.o.instance.DeepCopy()
+	changed := t.o.Instance.DeepCopy()
 	change(changed)
-	patch := client.MergeFromWithOptions(t.o.instance, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(t.o.Instance, client.MergeFromWithOptimisticLock{})
 	if err := t.Client.Patch(ctx, changed, patch); err != nil {
 		return err
 	}
@@ -98,8 +99,8 @@ func (t *round) change(ctx context.Context, change func(*kubevirtv1.VirtualMachi
 
 // stored has the round, and those that follow, go on from what was written.
 func (t *round) stored(changed *kubevirtv1.VirtualMachineInstance) {
-	t.writes.note(t.o.instance, changed)
-	t.o.instance = changed
+	t.writes.note(t.o.Instance, changed)
+	t.o.Instance = changed
 }
 
 func (t *round) protect(ctx context.Context) error {
@@ -109,13 +110,13 @@ func (t *round) protect(ctx context.Context) error {
 }
 
 func (t *round) finalize(ctx context.Context) error {
-	vmi := t.o.instance
+	vmi := t.o.Instance
 	err := t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
 		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == contract.FinalizerInstance })
 	})
 	switch {
 	case apierrors.IsNotFound(err): // another round did it
-		t.o.instance = nil
+		t.o.Instance = nil
 		return nil
 	case err == nil:
 		t.Events.Eventf(vmi, nil, corev1.EventTypeNormal, eventGone, eventGone, "the VM has ended, and its pod was let go")
@@ -131,7 +132,7 @@ func (t *round) label(ctx context.Context) error {
 }
 
 func (t *round) write(ctx context.Context, s step) error {
-	changed := t.o.instance.DeepCopy()
+	changed := t.o.Instance.DeepCopy()
 	changed.Status = *s.status
 	if err := t.Client.Status().Update(ctx, changed); err != nil {
 		return err
@@ -146,10 +147,10 @@ func (t *round) write(ctx context.Context, s step) error {
 // create makes the instance's pod. What speaks against it becomes the round's fault, which
 // the next step writes down.
 func (t *round) create(ctx context.Context) error {
-	vmi := t.o.instance
-	made, err := t.Pod(vmi.DeepCopy(), t.o.claims)
+	vmi := t.o.Instance
+	made, err := t.Pod(vmi.DeepCopy(), t.o.Claims)
 	if err != nil {
-		t.o.fault, t.again = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: err.Error()}, refusedAgain
+		t.o.Fault, t.again = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: err.Error()}, refusedAgain
 		return nil
 	}
 	setLabels(made, sharedLabels(vmi))
@@ -161,10 +162,10 @@ func (t *round) create(ctx context.Context) error {
 		return t.adopt(ctx)
 	case err != nil:
 		t.failures = append(t.failures, err)
-		t.o.fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: refusal(launcher.Refused(err, made), vmi.Namespace)}
+		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: refusal(launcher.Refused(err, made), vmi.Namespace)}
 		return nil
 	}
-	t.o.pod = &pod{Pod: made, host: host{node: node{exists: true}}}
+	t.o.Pod = &view.Pod{Pod: made, Host: view.Host{Node: view.Node{Exists: true}}}
 	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name})
 	return t.checkOwner(ctx)
 }
@@ -178,66 +179,66 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 	}); err != nil {
 		return false, fmt.Errorf("looking for pods of earlier instances: %w", err)
 	}
-	known := len(t.o.others)
+	known := len(t.o.Others)
 	for i := range pods.Items {
-		p := &pod{Pod: &pods.Items[i]}
-		same := func(q *pod) bool { return q.UID == p.UID }
-		if instanceOf(p.Pod) != t.o.instance.Name || uidOf(p.Labels) == t.o.instance.UID || slices.ContainsFunc(t.o.others, same) {
+		p := &view.Pod{Pod: &pods.Items[i]}
+		same := func(q *view.Pod) bool { return q.UID == p.UID }
+		if view.InstanceOf(p.Pod) != t.o.Instance.Name || view.UIDOf(p.Labels) == t.o.Instance.UID || slices.ContainsFunc(t.o.Others, same) {
 			continue
 		}
 		if err := t.look(ctx, t.o, p); err != nil {
 			return false, err
 		}
-		t.o.others = append(t.o.others, p)
+		t.o.Others = append(t.o.Others, p)
 	}
-	return len(t.o.others) > known, nil
+	return len(t.o.Others) > known, nil
 }
 
 // adopt takes up a pod that another round has made.
 func (t *round) adopt(ctx context.Context) error {
-	found, err := t.ownPod(ctx, t.o.instance)
+	found, err := t.ownPod(ctx, t.o.Instance)
 	if err != nil {
 		return err
 	}
 	if found == nil {
 		t.again = refusedAgain
-		t.o.fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + t.PodName(t.o.instance) + " is there and is not this instance's: delete it"}
+		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + t.PodName(t.o.Instance) + " is there and is not this instance's: delete it"}
 		return nil
 	}
-	t.o.pod = &pod{Pod: found}
-	return t.look(ctx, t.o, t.o.pod)
+	t.o.Pod = &view.Pod{Pod: found}
+	return t.look(ctx, t.o, t.o.Pod)
 }
 
 // checkOwner sees whether the instance went while its pod was made, as nobody would look after
 // the pod, or has ended or had a pod before, as the cache did not know.
 func (t *round) checkOwner(ctx context.Context) error {
-	vmi, made := t.o.instance, t.o.pod
+	vmi, made := t.o.Instance, t.o.Pod
 	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
 	switch {
 	case err != nil:
 		return err
 	case now == nil || now.UID != vmi.UID:
-		t.o.instance, t.o.others, t.o.pod = nil, append(t.o.others, made), nil
-	case supersededIn(now, made.Pod):
-		t.o.instance, t.o.others, t.o.pod = now, append(t.o.others, made), t.vanished(now)
-		if t.o.pod != nil {
-			return t.look(ctx, t.o, t.o.pod)
+		t.o.Instance, t.o.Others, t.o.Pod = nil, append(t.o.Others, made), nil
+	case view.SupersededIn(now, made.Pod):
+		t.o.Instance, t.o.Others, t.o.Pod = now, append(t.o.Others, made), t.vanished(now)
+		if t.o.Pod != nil {
+			return t.look(ctx, t.o, t.o.Pod)
 		}
-	case isFinal(now.Status.Phase):
-		t.o.instance = now
+	case view.IsFinal(now.Status.Phase):
+		t.o.Instance = now
 	}
 	return nil
 }
 
 // remove deletes a pod, and reads it again: what the cache had may be older than the node
 // that it was bound to meanwhile.
-func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOption) error {
+func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.DeleteOption) error {
 	uid := p.UID
 	err := t.Client.Delete(ctx, p.DeepCopy(), append(options, client.Preconditions{UID: &uid})...)
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return err
 	}
-	if err == nil && t.o.instance != nil {
+	if err == nil && t.o.Instance != nil {
 		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
 	}
 	found, err := get(ctx, t.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
@@ -245,7 +246,7 @@ func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOpti
 	case err != nil:
 		return err
 	case found == nil || found.UID != uid:
-		p.gone = true
+		p.Gone = true
 	default:
 		p.Pod = found
 	}
@@ -253,12 +254,12 @@ func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOpti
 }
 
 // changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
-func (t *round) changePod(ctx context.Context, p *pod, change func(*corev1.Pod)) error {
+func (t *round) changePod(ctx context.Context, p *view.Pod, change func(*corev1.Pod)) error {
 	changed := p.DeepCopy()
 	change(changed)
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
-		p.gone = true
+		p.Gone = true
 		return t.look(ctx, t.o, p)
 	}
 	if err == nil {
@@ -267,20 +268,20 @@ func (t *round) changePod(ctx context.Context, p *pod, change func(*corev1.Pod))
 	return err
 }
 
-func (t *round) release(ctx context.Context, p *pod) error {
+func (t *round) release(ctx context.Context, p *view.Pod) error {
 	return t.changePod(ctx, p, func(p *corev1.Pod) {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == contract.FinalizerPod })
 	})
 }
 
-func (t *round) relabel(ctx context.Context, p *pod) error {
-	p.relabelled = true
-	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.instance)) })
+func (t *round) relabel(ctx context.Context, p *view.Pod) error {
+	p.Relabelled = true
+	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.Instance)) })
 }
 
 // ask has an agent be called about a pod, and says how that has ended, if it has: a round that is
 // called again when it has looks again.
-func (t *round) ask(p *pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
+func (t *round) ask(p *view.Pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
 	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: p.UID, What: what}
 	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) {
 		agent, err := t.Agents.Client(key.Node, key.Pod)
@@ -302,13 +303,13 @@ func (t *round) lookAgain(in time.Duration) {
 
 // confirm asks the agent, or those of all nodes that may have had the pod. A promise is kept for this
 // round alone: the agent gives it again.
-func (t *round) confirm(ctx context.Context, p *pod) {
-	p.confirming = true
-	hosts := map[string]*host{p.Spec.NodeName: &p.host}
-	if p.stray() {
-		hosts = make(map[string]*host, len(p.hosts))
-		for _, h := range p.hosts {
-			hosts[h.name] = h
+func (t *round) confirm(ctx context.Context, p *view.Pod) {
+	p.Confirming = true
+	hosts := map[string]*view.Host{p.Spec.NodeName: &p.Host}
+	if p.Stray() {
+		hosts = make(map[string]*view.Host, len(p.Hosts))
+		for _, h := range p.Hosts {
+			hosts[h.NodeName] = h
 		}
 	}
 	names, uid, machine := slices.Collect(maps.Keys(hosts)), p.UID, t.promising(p)
@@ -320,13 +321,13 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 		if h == nil {
 			continue // it has got or lost its agent since the call was made
 		}
-		h.asked, h.promised, h.denied = true, err == nil, status.Code(err) == codes.FailedPrecondition
-		if err != nil && !h.denied {
+		h.Asked, h.Promised, h.Denied = true, err == nil, status.Code(err) == codes.FailedPrecondition
+		if err != nil && !h.Denied {
 			t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
 		}
 	}
 	t.recheck(ctx, p)
-	if p.denied && (p.gone || !started(p.report.VM)) {
+	if p.Denied && (p.Gone || !view.Started(p.Report.VM)) {
 		// A process of the container is left, and nobody tells of its end; else a VM runs, and
 		// the agent tells of that.
 		t.lookAgain(confirmAgain)
@@ -335,8 +336,8 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 
 // promising is the machine whose agent is asked for a promise about a pod's VM, as its identity; empty: any of the node's name,
 // as that is not known, or another machine than the VM's is asked what it runs itself.
-func (t *round) promising(p *pod) string {
-	if machine := t.o.machine(p); machine != nil && !p.replaced {
+func (t *round) promising(p *view.Pod) string {
+	if machine := t.o.Machine(p); machine != nil && !p.Replaced {
 		return machine.Identity
 	}
 	return ""
@@ -344,18 +345,18 @@ func (t *round) promising(p *pod) string {
 
 // recheck asks the API server whether the machine is still the one that the VM was started on whose agent has made a
 // promise: the cache may be behind.
-func (t *round) recheck(ctx context.Context, p *pod) {
-	machine := t.o.machine(p)
-	if machine == nil || !p.promised {
+func (t *round) recheck(ctx context.Context, p *view.Pod) {
+	machine := t.o.Machine(p)
+	if machine == nil || !p.Promised {
 		return
 	}
 	n, err := t.node(ctx, t.Live, p.Spec.NodeName)
 	if err != nil {
-		p.promised = false
+		p.Promised = false
 		t.failures = append(t.failures, err)
 		return
 	}
-	p.replaced = replaces(n.machine, machine)
+	p.Replaced = view.Replaces(n.Machine, machine)
 }
 
 // askAll asks the agents of nodes whether the VM of a pod has ended, some at a time.
@@ -377,17 +378,17 @@ func (t *round) askAll(ctx context.Context, names []string, machine string, pod 
 	return answers
 }
 
-func (t *round) kill(p *pod) {
+func (t *round) kill(p *view.Pod) {
 	t.end(p, "kill", killPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
 		_, err := agent.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 		return err
 	})
 }
 
-func (t *round) hurry(p *pod) {
+func (t *round) hurry(p *view.Pod) {
 	var grace *int64 // nil: the VM's own
 	what := "stop"
-	if s := t.o.instance.Spec.TerminationGracePeriodSeconds; s != nil {
+	if s := t.o.Instance.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = new(seconds(*s).Milliseconds())
 		what = fmt.Sprintf("stop within %d s", *s)
 	}
@@ -401,8 +402,8 @@ func (t *round) hurry(p *pod) {
 }
 
 // end has the agent end a pod's VM.
-func (t *round) end(p *pod, what string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
-	p.hurried = true
+func (t *round) end(p *view.Pod, what string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
+	p.Hurried = true
 	name := p.Namespace + "/" + p.Name
 	_, err := t.ask(p, what, func(ctx context.Context, agent nodev1.NodeServiceClient) error {
 		ctx, cancel := context.WithTimeout(ctx, within)

@@ -20,9 +20,9 @@ func (t *round) call(s step) {
 	} else {
 		t.Saves.Cancel(t.key)
 	}
-	t.o.call = nil
+	t.o.Call = nil
 	if call, has := t.Saves.Look(t.key); has {
-		t.o.call = &call
+		t.o.Call = &call
 	}
 }
 
@@ -30,15 +30,15 @@ func (t *round) call(s step) {
 // status.
 func (t *round) attach(ctx context.Context, claim string) error {
 	// The cache has not all of a pod that the other one is to be like.
-	vm, err := get(ctx, t.Live, client.ObjectKeyFromObject(t.o.pod), new(corev1.Pod))
+	vm, err := get(ctx, t.Live, client.ObjectKeyFromObject(t.o.Pod), new(corev1.Pod))
 	if err != nil {
 		return err
 	}
-	if vm == nil || vm.UID != t.o.pod.UID {
-		t.o.pod.gone = true
+	if vm == nil || vm.UID != t.o.Pod.UID {
+		t.o.Pod.Gone = true
 		return nil
 	}
-	made, err := t.Attachment(t.o.instance, vm, claim)
+	made, err := t.Attachment(t.o.Instance, vm, claim)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func (t *round) attach(ctx context.Context, claim string) error {
 	}
 	if err != nil {
 		t.failures = append(t.failures, err)
-		t.o.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + launcher.Refused(err, made).Error()}
+		t.o.Refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + launcher.Refused(err, made).Error()}
 		return nil
 	}
-	t.o.attachments = append(t.o.attachments, made)
+	t.o.Attachments = append(t.o.Attachments, made)
 	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name + " to attach claim " + claim})
 	return nil
 }
@@ -63,12 +63,12 @@ func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if found != nil && metav1.IsControlledBy(found, t.o.pod) {
-		t.o.attachments = append(t.o.attachments, found)
+	if found != nil && metav1.IsControlledBy(found, t.o.Pod) {
+		t.o.Attachments = append(t.o.Attachments, found)
 		return nil
 	}
 	t.again = refusedAgain
-	t.o.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "pod " + made.Name + ", through which a claim would be attached, is there and is not the VM's: delete it"}
+	t.o.Refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "pod " + made.Name + ", through which a claim would be attached, is there and is not the VM's: delete it"}
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (t *round) detach(ctx context.Context, p *corev1.Pod) error {
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return err
 	}
-	t.o.attachments = slices.DeleteFunc(t.o.attachments, func(q *corev1.Pod) bool { return q.UID == uid })
+	t.o.Attachments = slices.DeleteFunc(t.o.Attachments, func(q *corev1.Pod) bool { return q.UID == uid })
 	if err == nil {
 		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
 	}

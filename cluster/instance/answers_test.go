@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
 // answering are agents that answer so, by their nodes, whether a VM has ended.
@@ -42,16 +43,16 @@ func TestPromiseIsOfTheMachine(t *testing.T) {
 		"noted": {noted, false, "c0ffee00"}, "not noted": {nil, false, ""}, "replaced": {noted, true, ""},
 	} {
 		s := on(kubevirtv1.PhaseRunning, runsSince(time.Minute), ending)
-		s.instance.Status.NodeMachine, s.pod.replaced = c.noted, c.replaced
+		s.Instance.Status.NodeMachine, s.Pod.Replaced = c.noted, c.replaced
 		var asked []string
-		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.state}
-		if got := round.promising(s.pod); got != c.want {
+		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.View}
+		if got := round.promising(s.Pod); got != c.want {
 			t.Errorf("%s: a promise of %q is wanted, want %q", name, got, c.want)
 		}
 		if c.replaced {
 			continue // the API server is asked, too
 		}
-		round.askAll(t.Context(), []string{"node-a"}, round.promising(s.pod), s.pod.UID)
+		round.askAll(t.Context(), []string{"node-a"}, round.promising(s.Pod), s.Pod.UID)
 		if !slices.Equal(asked, []string{c.want}) {
 			t.Errorf("%s: the agent of %q is asked, want %q", name, asked, c.want)
 		}
@@ -74,19 +75,19 @@ func TestAnswers(t *testing.T) {
 		"can't be reached": {errors.New("no agent"), false, false, 1, 0},
 	} {
 		for _, stray := range []bool{false, true} {
-			p := newScene().withPod(runsSince(time.Minute), ending, heard()).pod
-			asked := &p.host
+			p := newScene().withPod(runsSince(time.Minute), ending, heard()).Pod
+			asked := &p.Host
 			if stray {
-				asked = &host{name: "node-a"}
-				p = newScene().withPod(gone).pod
-				p.hosts = []*host{asked}
+				asked = &view.Host{NodeName: "node-a"}
+				p = newScene().withPod(gone).Pod
+				p.Hosts = []*view.Host{asked}
 			}
-			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(state)}
+			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(view.View)}
 			round.confirm(t.Context(), p)
-			if !p.confirming || !asked.asked || asked.promised != c.promised || asked.denied != c.denied {
-				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.asked, asked.promised, asked.denied)
+			if !p.Confirming || !asked.Asked || asked.Promised != c.promised || asked.Denied != c.denied {
+				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.Asked, asked.Promised, asked.Denied)
 			}
-			if got := p.ended(); got != c.promised {
+			if got := p.Ended(); got != c.promised {
 				t.Errorf("an agent that %s: ended %v", name, got)
 			}
 			if n := len(round.failures); n != c.failures {
@@ -97,14 +98,14 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-	p := newScene().withPod(gone).pod
+	p := newScene().withPod(gone).Pod
 	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
-	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(state)}
-	p.hosts = []*host{{name: "node-a"}}
+	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(view.View)}
+	p.Hosts = []*view.Host{{NodeName: "node-a"}}
 	r.confirm(t.Context(), p)
 	asks.end(t.Context())
-	p.hosts = []*host{{name: "node-a"}, {name: "came-later"}}
-	if r.confirm(t.Context(), p); !p.hosts[0].promised || p.hosts[1].asked || p.ended() {
-		t.Errorf("a node that was not asked: %+v, ended %v", p.hosts[1], p.ended())
+	p.Hosts = []*view.Host{{NodeName: "node-a"}, {NodeName: "came-later"}}
+	if r.confirm(t.Context(), p); !p.Hosts[0].Promised || p.Hosts[1].Asked || p.Ended() {
+		t.Errorf("a node that was not asked: %+v, ended %v", p.Hosts[1], p.Ended())
 	}
 }

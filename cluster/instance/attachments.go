@@ -11,6 +11,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -43,8 +44,8 @@ func mountedFromStart(p *corev1.Pod, claim string) bool {
 }
 
 // podOfClaim is the pod through which a claim is attached to the VM's pod; nil: there is none.
-func podOfClaim(o *state, claim string) *corev1.Pod {
-	for _, p := range o.attachments {
+func podOfClaim(o *view.View, claim string) *corev1.Pod {
+	for _, p := range o.Attachments {
 		if attaches(p, claim) {
 			return p
 		}
@@ -59,15 +60,15 @@ func attaches(p *corev1.Pod, claim string) bool {
 }
 
 // wantedClaim is the claim that is to be attached to the pod; empty: none.
-func wantedClaim(o *state) string {
-	if o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
+func wantedClaim(o *view.View) string {
+	if o.Pod == nil || o.Pod.Gone || o.Pod.Ended() || !o.Pod.Bound() {
 		return ""
 	}
 	if claim := imageClaim(o); claim != "" {
 		return claim
 	}
-	v := convert.HibernationVolume(o.instance)
-	if o.stopStrategy() != kubevirtv1.HibernateSave || v == nil || mountedFromStart(o.pod.Pod, v.ClaimName) {
+	v := convert.HibernationVolume(o.Instance)
+	if o.StopStrategy() != kubevirtv1.HibernateSave || v == nil || mountedFromStart(o.Pod.Pod, v.ClaimName) {
 		return ""
 	}
 	return v.ClaimName
@@ -75,21 +76,21 @@ func wantedClaim(o *state) string {
 
 // imageClaim is the claim that is attached for the guest to go on from, until its status says that it runs:
 // its shim has left the claim by then. Empty: none, or the pod mounts it.
-func imageClaim(o *state) string {
-	image := convert.AttachedImage(o.instance)
-	if image == nil || o.final() || o.ran(o.recorded()) || o.pod == nil || mountedFromStart(o.pod.Pod, image.ClaimName) {
+func imageClaim(o *view.View) string {
+	image := convert.AttachedImage(o.Instance)
+	if image == nil || o.Final() || o.Ran(o.Recorded()) || o.Pod == nil || mountedFromStart(o.Pod.Pod, image.ClaimName) {
 		return ""
 	}
 	return image.ClaimName
 }
 
 // attachVolume makes the pod of a volume for the guest's memory.
-func attachVolume(o *state) step {
+func attachVolume(o *view.View) step {
 	claim := wantedClaim(o)
-	if claim == "" || o.pod.deleting() || o.refused != nil || unfit(o, claim) != nil || podOfClaim(o, claim) != nil {
+	if claim == "" || o.Pod.Deleting() || o.Refused != nil || unfit(o, claim) != nil || podOfClaim(o, claim) != nil {
 		return step{}
 	}
-	if o.recorded() != kubevirtv1.PhaseRunning && imageClaim(o) == "" {
+	if o.Recorded() != kubevirtv1.PhaseRunning && imageClaim(o) == "" {
 		return step{}
 	}
 	return step{do: attach, claim: claim}
@@ -97,12 +98,12 @@ func attachVolume(o *state) step {
 
 // detachVolume deletes the pods of volumes that nobody wants to be attached any more, and those
 // that have ended. It waits for the end of a call: it may have the volume's descriptor.
-func detachVolume(o *state) step {
-	if o.call != nil && o.call.State == saves.Running || len(o.attachments) > 0 && undoesSave(o) {
+func detachVolume(o *view.View) step {
+	if o.Call != nil && o.Call.State == saves.Running || len(o.Attachments) > 0 && undoesSave(o) {
 		return step{}
 	}
 	claim := wantedClaim(o)
-	for _, p := range o.attachments {
+	for _, p := range o.Attachments {
 		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 		if p.DeletionTimestamp == nil && (claim == "" || !attaches(p, claim) || over) {
 			return step{do: detach, attachment: p}
@@ -112,16 +113,16 @@ func detachVolume(o *state) step {
 }
 
 // undoesSave: the agent still has the volume, and will say when it has not.
-func undoesSave(o *state) bool {
-	return !o.pod.ended() && o.pod.report.Current && o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
+func undoesSave(o *view.View) bool {
+	return !o.Pod.Ended() && o.Pod.Report.Current && o.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.
-func unfit(o *state, claim string) *condition.Fault {
-	c := o.claims[claim]
+func unfit(o *view.View, claim string) *condition.Fault {
+	c := o.Claims[claim]
 	switch {
 	case c == nil:
-		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + purposeOf(o, claim)}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "there is no PersistentVolumeClaim " + claim + " in namespace " + o.Instance.Namespace + purposeOf(o, claim)}
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
 	}
@@ -129,20 +130,20 @@ func unfit(o *state, claim string) *condition.Fault {
 }
 
 // purposeOf is what a claim that is missing is needed for, and what to do.
-func purposeOf(o *state, claim string) string {
+func purposeOf(o *view.View, claim string) string {
 	if imageClaim(o) == claim {
-		return ", which has the guest's memory: bring it back, or delete pod " + o.pod.Name
+		return ", which has the guest's memory: bring it back, or delete pod " + o.Pod.Name
 	}
 	return " to save the guest's memory to: create it"
 }
 
 // memoryReady: the guest's memory can be saved to the volume.
-func memoryReady(o *state) bool {
-	v := convert.HibernationVolume(o.instance)
-	if v == nil || o.pod == nil || o.pod.gone {
+func memoryReady(o *view.View) bool {
+	v := convert.HibernationVolume(o.Instance)
+	if v == nil || o.Pod == nil || o.Pod.Gone {
 		return false
 	}
-	return mountedFromStart(o.pod.Pod, v.ClaimName) || attached(podOfClaim(o, v.ClaimName), o.pod.Spec.NodeName)
+	return mountedFromStart(o.Pod.Pod, v.ClaimName) || attached(podOfClaim(o, v.ClaimName), o.Pod.Spec.NodeName)
 }
 
 // attached: the pod hands out the volume on the node of the VM's.
@@ -154,41 +155,41 @@ func attached(p *corev1.Pod, node string) bool {
 }
 
 // attachProgress is how far the volume is from being attached, and whether that is a failure.
-func attachProgress(o *state) (f condition.Fault, failed bool) {
-	v := convert.HibernationVolume(o.instance)
+func attachProgress(o *view.View) (f condition.Fault, failed bool) {
+	v := convert.HibernationVolume(o.Instance)
 	if v == nil {
 		return condition.Fault{Reason: condition.ReasonAttachFailed, Message: "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
 	}
 	if f := attachFault(o, v.ClaimName); f != nil {
 		return *f, true
 	}
-	return condition.Fault{Reason: condition.ReasonAttaching, Message: "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.pod.Spec.NodeName}, false
+	return condition.Fault{Reason: condition.ReasonAttaching, Message: "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.Pod.Spec.NodeName}, false
 }
 
 // attachFault is why a claim is not attached; nil: nothing is known to be wrong.
-func attachFault(o *state, claim string) *condition.Fault {
+func attachFault(o *view.View, claim string) *condition.Fault {
 	if f := unfit(o, claim); f != nil {
 		return f
 	}
-	if o.refused != nil {
-		return o.refused
+	if o.Refused != nil {
+		return o.Refused
 	}
 	p := podOfClaim(o, claim)
-	if p == nil || o.now.Before(p.CreationTimestamp.Add(attachPatience)) || attached(p, o.pod.Spec.NodeName) {
+	if p == nil || o.Now.Before(p.CreationTimestamp.Add(attachPatience)) || attached(p, o.Pod.Spec.NodeName) {
 		return nil
 	}
 	todo := "; see kubectl describe pod " + p.Name
 	if imageClaim(o) == claim {
-		todo += ", or delete pod " + o.pod.Name + ": the next one mounts the claim"
+		todo += ", or delete pod " + o.Pod.Name + ": the next one mounts the claim"
 	}
 	failed := func(why string) *condition.Fault {
-		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why + todo}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod on node " + o.Pod.Spec.NodeName + ": " + why + todo}
 	}
-	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	if c := view.PodCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return failed(c.Message)
 	}
-	if o.attachTrouble != nil {
-		return failed(strings.TrimPrefix(o.attachTrouble.Message, doesNotStart))
+	if o.AttachTrouble != nil {
+		return failed(strings.TrimPrefix(o.AttachTrouble.Message, doesNotStart))
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
@@ -200,13 +201,13 @@ func attachFault(o *state, claim string) *condition.Fault {
 
 // suspiciousAttachment is a pod that has a node and attaches nothing for so long that its events
 // are read; nil: there is none.
-func suspiciousAttachment(o *state) *corev1.Pod {
+func suspiciousAttachment(o *view.View) *corev1.Pod {
 	claim := wantedClaim(o)
 	if claim == "" {
 		return nil
 	}
 	p := podOfClaim(o, claim)
-	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || attached(p, o.pod.Spec.NodeName) || o.now.Before(p.CreationTimestamp.Add(attachPatience)) {
+	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || attached(p, o.Pod.Spec.NodeName) || o.Now.Before(p.CreationTimestamp.Add(attachPatience)) {
 		return nil
 	}
 	return p
@@ -214,32 +215,32 @@ func suspiciousAttachment(o *state) *corev1.Pod {
 
 // nextAttachLook is when a volume that is being attached is looked at again though nothing has
 // changed; zero: never.
-func nextAttachLook(o *state) time.Time {
+func nextAttachLook(o *view.View) time.Time {
 	claim := wantedClaim(o)
 	if claim == "" {
 		return time.Time{}
 	}
 	p := podOfClaim(o, claim)
-	if p == nil || attached(p, o.pod.Spec.NodeName) {
+	if p == nil || attached(p, o.Pod.Spec.NodeName) {
 		return time.Time{}
 	}
-	if first := p.CreationTimestamp.Add(attachPatience); o.now.Before(first) {
+	if first := p.CreationTimestamp.Add(attachPatience); o.Now.Before(first) {
 		return first
 	}
-	return o.now.Add(quietInterval)
+	return o.Now.Add(quietInterval)
 }
 
 // utilityStatuses are those of the volumes for the guest's memory. One that was taken from the
 // instance stays while the guest may have been saved to it.
-func utilityStatuses(o *state, recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
-	wanted := convert.HibernationVolumes(o.instance)
+func utilityStatuses(o *view.View, recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
+	wanted := convert.HibernationVolumes(o.Instance)
 	for _, v := range wanted {
 		s := recorded[v.Name]
 		s.Name, s.Phase, s.Reason, s.Message, s.HotplugVolume = v.Name, volumePending, "", "", nil
-		if claim := o.claims[v.ClaimName]; claim != nil {
+		if claim := o.Claims[v.ClaimName]; claim != nil {
 			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
 		}
-		if image := convert.RestoreFrom(o.instance); s.HibernationInfo == nil && image != nil && image.ClaimName == v.ClaimName {
+		if image := convert.RestoreFrom(o.Instance); s.HibernationInfo == nil && image != nil && image.ClaimName == v.ClaimName {
 			s.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: image.Directory}
 		}
 		utilityPhase(o, &s, v.ClaimName)
@@ -267,12 +268,12 @@ func indexOf(all []*kubevirtv1.UtilityVolume, name string) int {
 }
 
 // utilityPhase is how far a volume is attached.
-func utilityPhase(o *state, s *kubevirtv1.VolumeStatus, claim string) {
-	if o.pod == nil || o.pod.gone {
+func utilityPhase(o *view.View, s *kubevirtv1.VolumeStatus, claim string) {
+	if o.Pod == nil || o.Pod.Gone {
 		return
 	}
-	if mountedFromStart(o.pod.Pod, claim) {
-		if _, runs := o.pod.runs(); runs {
+	if mountedFromStart(o.Pod.Pod, claim) {
+		if _, runs := o.Pod.Runs(); runs {
 			s.Phase = volumeReady
 		}
 		return
@@ -281,7 +282,7 @@ func utilityPhase(o *state, s *kubevirtv1.VolumeStatus, claim string) {
 	if p != nil && p.DeletionTimestamp == nil {
 		s.HotplugVolume = &kubevirtv1.HotplugVolumeStatus{AttachPodName: p.Name, AttachPodUID: p.UID}
 		switch {
-		case attached(p, o.pod.Spec.NodeName):
+		case attached(p, o.Pod.Spec.NodeName):
 			s.Phase = volumeInPod
 		case p.Spec.NodeName != "":
 			s.Phase = volumeOnNode

@@ -9,6 +9,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -23,14 +24,14 @@ const takenPatience = time.Minute
 const disputePatience = time.Minute
 
 // conditionsOf are the conditions of an instance that comes to this phase. why is the reason of that.
-func conditionsOf(o *state, phase kubevirtv1.Phase, why condition.Fault) []kubevirtv1.Condition {
+func conditionsOf(o *view.View, phase kubevirtv1.Phase, why condition.Fault) []kubevirtv1.Condition {
 	f := unsynchronized(o, phase, why)
 	all := []kubevirtv1.Condition{readyNow(o, phase, why, f), notMigratable()}
 	if f != nil {
 		all = append(all, condition.New(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.Reason, f.Message))
 	}
-	if o.pod != nil && !isFinal(phase) {
-		if c := podCondition(o.pod.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	if o.Pod != nil && !view.IsFinal(phase) {
+		if c := view.PodCondition(o.Pod.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 			all = append(all, condition.New(condition.PodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
 		}
 	}
@@ -42,7 +43,7 @@ func conditionsOf(o *state, phase kubevirtv1.Phase, why condition.Fault) []kubev
 		}
 	}
 	for i := range all {
-		all[i].ObservedGeneration = o.instance.Generation
+		all[i].ObservedGeneration = o.Instance.Generation
 	}
 	return all
 }
@@ -54,18 +55,18 @@ func notMigratable() kubevirtv1.Condition {
 
 // readyNow follows the pod's readiness while the guest runs. Before that it says what keeps the
 // guest from running, nil if nothing is known to: it is the condition that VMs have, too.
-func readyNow(o *state, phase kubevirtv1.Phase, why condition.Fault, f *condition.Fault) kubevirtv1.Condition {
+func readyNow(o *view.View, phase kubevirtv1.Phase, why condition.Fault, f *condition.Fault) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
 		return condition.New(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
 	}
 	switch {
-	case isFinal(phase):
+	case view.IsFinal(phase):
 		return no(condition.ReasonGuestNotRunning, why.Message)
 	case phase == kubevirtv1.PhaseUnknown:
 		return no(why.Reason, why.Message)
-	case o.pod == nil:
+	case o.Pod == nil:
 		return no(condition.ReasonPodNotExists, "the VM has no pod yet"+because(f))
-	case o.pod.deleting():
+	case o.Pod.Deleting():
 		return no(condition.ReasonPodTerminating, "the VM's pod is being deleted: the guest has its grace period to shut down")
 	case phase != kubevirtv1.PhaseRunning:
 		if f == nil {
@@ -75,7 +76,7 @@ func readyNow(o *state, phase kubevirtv1.Phase, why condition.Fault, f *conditio
 	case isPaused(o):
 		return no(condition.ReasonGuestNotRunning, "the guest is paused")
 	}
-	c := podCondition(o.pod.Pod, readyCondition(o.pod.Pod))
+	c := view.PodCondition(o.Pod.Pod, readyCondition(o.Pod.Pod))
 	if c == nil {
 		return no(condition.ReasonPodConditionMiss, "the kubelet has not said whether the pod is ready")
 	}
@@ -99,8 +100,8 @@ func because(f *condition.Fault) string {
 }
 
 // unscheduled is why the scheduler finds no node; nil: it has found one, or has not looked.
-func unscheduled(o *state) *condition.Fault {
-	c := podCondition(o.pod.Pod, corev1.PodScheduled)
+func unscheduled(o *view.View) *condition.Fault {
+	c := view.PodCondition(o.Pod.Pod, corev1.PodScheduled)
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
@@ -108,81 +109,72 @@ func unscheduled(o *state) *condition.Fault {
 }
 
 // isPaused: the agent says so, or has said so before it was lost.
-func isPaused(o *state) bool {
-	if s := o.pod.report.VM.GetStatus().GetState(); o.pod.report.Current && o.pod.report.VM != nil && s != nodev1.State_STATE_SAVING {
+func isPaused(o *view.View) bool {
+	if s := o.Pod.Report.VM.GetStatus().GetState(); o.Pod.Report.Current && o.Pod.Report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
-	return condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
-}
-
-func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == of {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
+	return condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
 }
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
 // to be wrong.
-func unsynchronized(o *state, phase kubevirtv1.Phase, why condition.Fault) *condition.Fault {
+func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *condition.Fault {
 	switch {
-	case isFinal(phase):
-		if entered(&o.instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
+	case view.IsFinal(phase):
+		if view.Entered(&o.Instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
 			return nil
 		}
 		return &condition.Fault{Reason: condition.ReasonFailedStart, Message: why.Message}
-	case o.pod == nil:
+	case o.Pod == nil:
 		return waitsFor(o)
 	}
 	if f := waitingFault(o); f != nil {
 		return f
 	}
 	switch {
-	case o.pod.replaced && o.pod.lives() && !o.pod.node.formerOff:
+	case o.Pod.Replaced && o.Pod.Lives() && !o.Pod.Node.FormerOff:
 		return otherMachine(o)
-	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.report.Current:
-		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
+	case phase == kubevirtv1.PhaseScheduling && o.Pod.Rejected() && !o.Pod.Report.Current:
+		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "node " + o.Pod.Spec.NodeName + " rejected the VM's pod (" + o.Pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduling:
-		return o.pod.trouble
-	case phase == kubevirtv1.PhaseScheduled && !o.pod.report.Current:
-		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "vmlet's agent on node " + o.pod.Spec.NodeName +
+		return o.Pod.Trouble
+	case phase == kubevirtv1.PhaseScheduled && !o.Pod.Report.Current:
+		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "vmlet's agent on node " + o.Pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
-	case phase == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil:
+	case phase == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil:
 		return untaken(o)
 	}
 	return nil
 }
 
 // untaken: the agent is heard and has not taken up the VM in good time.
-func untaken(o *state) *condition.Fault {
-	if claim := imageClaim(o); claim != "" && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
+func untaken(o *view.View) *condition.Fault {
+	if claim := imageClaim(o); claim != "" && !attached(podOfClaim(o, claim), o.Pod.Spec.NodeName) {
 		return attachFault(o, claim)
 	}
-	since, runs := o.pod.runs()
-	if !runs || o.now.Before(since.Add(takenPatience)) {
+	since, runs := o.Pod.Runs()
+	if !runs || o.Now.Before(since.Add(takenPatience)) {
 		return nil
 	}
 	return &condition.Fault{Reason: condition.ReasonFailedStart, Message: "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
-		o.pod.Spec.NodeName + " has not started its VM: see that agent's log"}
+		o.Pod.Spec.NodeName + " has not started its VM: see that agent's log"}
 }
 
 // guestConditions are what the agent says. While it is not heard, they stay as they are.
-func guestConditions(o *state, phase kubevirtv1.Phase) []kubevirtv1.Condition {
-	if isFinal(phase) || o.pod == nil {
+func guestConditions(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
+	if view.IsFinal(phase) || o.Pod == nil {
 		return nil
 	}
-	vm := o.pod.report.VM
-	if !o.pod.report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
+	vm := o.Pod.Report.VM
+	if !o.Pod.Report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
 		return keptConditions(o)
 	}
 	var all []kubevirtv1.Condition
-	switch was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
+	switch was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused); {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
 		reason, message := pauseReason(vm)
-		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.inWords(message)))
+		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.InWords(message)))
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
@@ -190,10 +182,10 @@ func guestConditions(o *state, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	all = append(all, credentialCondition(o, vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition.New(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, condition.ReasonEmulation,
-			"the VM is emulated, which is slow: "+o.inWords(vm.GetStatus().GetHypervisorReason())))
+			"the VM is emulated, which is slow: "+o.InWords(vm.GetStatus().GetHypervisorReason())))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, o.inWords(limits(vm))))
+		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, o.InWords(limits(vm))))
 	}
 	return all
 }
@@ -209,7 +201,7 @@ func limits(vm *nodev1.VirtualMachine) string {
 
 // agentConditions are those of the agent in the guest. One that has not answered yet may be
 // supported.
-func agentConditions(o *state, g *nodev1.GuestStatus) []kubevirtv1.Condition {
+func agentConditions(o *view.View, g *nodev1.GuestStatus) []kubevirtv1.Condition {
 	if !g.GetAgentConnected() {
 		return nil
 	}
@@ -222,24 +214,24 @@ func agentConditions(o *state, g *nodev1.GuestStatus) []kubevirtv1.Condition {
 
 // credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
 // brings in; none: nobody has said.
-func credentialCondition(o *state, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+func credentialCondition(o *view.View, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
 	switch {
 	case c == nil:
 		return nil
 	case c.GetSynchronized():
 		return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, condition.ReasonCredentials, "")}
 	}
-	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, o.inWords(c.GetMessage()))}
+	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, o.InWords(c.GetMessage()))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 
 // keptConditions are those of the guest's as they were last known.
-func keptConditions(o *state) []kubevirtv1.Condition {
+func keptConditions(o *view.View) []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
 		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, condition.NetworkLimited} {
-		if c := condition.Find(o.instance.Status.Conditions, of); c != nil {
+		if c := condition.Find(o.Instance.Status.Conditions, of); c != nil {
 			all = append(all, *c)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -55,7 +56,7 @@ const (
 // step is the next thing to do. It changes one object at most.
 type step struct {
 	do  verb
-	pod *pod // of confirm, remove, destroy, kill, hurry, resize, release, relabel
+	pod *view.Pod // of confirm, remove, destroy, kill, hurry, resize, release, relabel
 	// status and events are of write.
 	status *kubevirtv1.VirtualMachineInstanceStatus
 	events []event
@@ -76,9 +77,9 @@ type step struct {
 // What keeps a VM from running twice: a pod is made only for an instance whose status knows
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
-func decide(o *state) step {
-	rules := []func(*state) step{cancelSave, endOthers}
-	if o.instance != nil {
+func decide(o *view.View) step {
+	rules := []func(*view.View) step{cancelSave, endOthers}
+	if o.Instance != nil {
 		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, detachVolume, attachVolume,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
@@ -91,87 +92,87 @@ func decide(o *state) step {
 }
 
 // endOthers ends the pods of earlier instances, which nobody else looks after.
-func endOthers(o *state) step {
-	for _, p := range o.others {
+func endOthers(o *view.View) step {
+	for _, p := range o.Others {
 		switch {
-		case p.gone:
+		case p.Gone:
 		case stranded(p):
 			return step{do: destroy, pod: p}
-		case !p.deleting():
+		case !p.Deleting():
 			return step{do: remove, pod: p}
 		case askable(p):
 			return step{do: confirm, pod: p}
-		case p.ended() && p.held():
+		case p.Ended() && p.Held():
 			return step{do: release, pod: p}
 		}
 	}
 	return step{}
 }
 
-func protectInstance(o *state) step {
-	if o.deleting() || o.final() || slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
+func protectInstance(o *view.View) step {
+	if o.Deleting() || o.Final() || slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
 	return step{do: protect}
 }
 
-func createPod(o *state) step {
-	_, _, had := active(&o.instance.Status)
-	if o.pod != nil || had || o.deleting() || !o.neverHadPod() || waitsFor(o) != nil {
+func createPod(o *view.View) step {
+	_, _, had := view.Active(&o.Instance.Status)
+	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || waitsFor(o) != nil {
 		return step{}
 	}
 	return step{do: create}
 }
 
-func confirmEnd(o *state) step {
-	if o.pod == nil || o.final() && !o.pod.held() || !askable(o.pod) && !overUnheard(o.pod, o.now) {
+func confirmEnd(o *view.View) step {
+	if o.Pod == nil || o.Final() && !o.Pod.Held() || !askable(o.Pod) && !overUnheard(o.Pod, o.Now) {
 		return step{}
 	}
-	return step{do: confirm, pod: o.pod}
+	return step{do: confirm, pod: o.Pod}
 }
 
 // askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
 // lost, and the agent may know. Of a pod that is gone its agent may not be heard: it is listened to
 // for the pods that are there.
-func askable(p *pod) bool {
-	if p.ended() || p.confirming || p.asked || p.lives() || !p.bound() && !p.stray() {
+func askable(p *view.Pod) bool {
+	if p.Ended() || p.Confirming || p.Asked || p.Lives() || !p.Bound() && !p.Stray() {
 		return false
 	}
-	return p.gone || p.report.Current && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.lostNode())
+	return p.Gone || p.Report.Current && (p.Deleting() || p.Terminal() || view.UnseenEnd(p.Pod) != nil || p.LostNode())
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
-func overUnheard(p *pod, now time.Time) bool {
-	return p.bound() && !p.ended() && !p.confirming && !p.asked && p.report.Current && stopped(p.report.VM) && !p.silence(now).IsZero()
+func overUnheard(p *view.Pod, now time.Time) bool {
+	return p.Bound() && !p.Ended() && !p.Confirming && !p.Asked && p.Report.Current && view.Stopped(p.Report.VM) && !p.Silence(now).IsZero()
 }
 
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
 // bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
 // one whose node is lost.
-func endPod(o *state) step {
-	p := o.pod
+func endPod(o *view.View) step {
+	p := o.Pod
 	switch {
-	case p == nil || p.gone:
+	case p == nil || p.Gone:
 	case stranded(p):
 		return step{do: destroy, pod: p}
-	case !p.deleting() && (o.deleting() || !p.bound() && (p.terminal() || refilled(o)) || o.final() && !p.ended()):
+	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || refilled(o)) || o.Final() && !p.Ended()):
 		return step{do: remove, pod: p}
 	}
 	return step{}
 }
 
 // stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
-func stranded(p *pod) bool {
-	forced := p.deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
-	return p.bound() && p.lost() && !forced
+func stranded(p *view.Pod) bool {
+	forced := p.Deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+	return p.Bound() && p.Lost() && !forced
 }
 
-func writeStatus(o *state) step {
+func writeStatus(o *view.View) step {
 	s := statusOf(o)
-	if apiequality.Semantic.DeepEqual(*s, o.instance.Status) {
+	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
 		return step{}
 	}
-	return step{do: write, status: s, events: news(&o.instance.Status, s)}
+	return step{do: write, status: s, events: news(&o.Instance.Status, s)}
 }
 
 // hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
@@ -179,43 +180,43 @@ func writeStatus(o *state) step {
 // something has changed, and takes the earliest end that it has been asked for. A shim that waits for
 // a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
 // of is ended by nobody else.
-func hurryGuest(o *state) step {
-	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
-	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.report.Current || !started(p.report.VM) {
+func hurryGuest(o *view.View) step {
+	p, grace := o.Pod, o.Instance.Spec.TerminationGracePeriodSeconds
+	if p == nil || !p.Deleting() || p.Ended() || p.Hurried || !p.Report.Current || !view.Started(p.Report.VM) {
 		return step{}
 	}
-	own := p.report.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
+	own := p.Report.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return step{do: kill, pod: p}
-	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(o), unseenEnd(p.Pod) != nil:
+	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(o), view.UnseenEnd(p.Pod) != nil:
 		return step{do: hurry, pod: p}
 	}
 	return step{}
 }
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
-func awaitsInVain(o *state) bool {
-	state := o.pod.report.VM.GetStatus().GetState()
-	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&
+func awaitsInVain(o *view.View) bool {
+	state := o.Pod.Report.VM.GetStatus().GetState()
+	return convert.AwaitsSave(o.Instance) && (o.Call == nil || !o.Call.Active()) &&
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // releasePod lets the pod go once the instance is known to have ended: it never gets another.
-func releasePod(o *state) step {
-	if o.pod == nil || !o.pod.held() || !o.pod.ended() || !o.final() {
+func releasePod(o *view.View) step {
+	if o.Pod == nil || !o.Pod.Held() || !o.Pod.Ended() || !o.Final() {
 		return step{}
 	}
-	return step{do: release, pod: o.pod}
+	return step{do: release, pod: o.Pod}
 }
 
-func finalizeInstance(o *state) step {
-	if !o.deleting() || !o.final() || !slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
+func finalizeInstance(o *view.View) step {
+	if !o.Deleting() || !o.Final() || !slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
-	if p := o.pod; p != nil && (p.held() || sleeps(o) && !p.gone) || sleeps(o) && len(o.attachments) > 0 {
+	if p := o.Pod; p != nil && (p.Held() || sleeps(o) && !p.Gone) || sleeps(o) && len(o.Attachments) > 0 {
 		return step{}
 	}
 	return step{do: finalize}
@@ -223,38 +224,38 @@ func finalizeInstance(o *state) step {
 
 // sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
 // Hibernated once the instance is gone.
-func sleeps(o *state) bool {
-	reason := o.instance.Status.Reason
+func sleeps(o *view.View) bool {
+	reason := o.Instance.Status.Reason
 	return reason == condition.ReasonSaved || reason == condition.ReasonSuspended
 }
 
 // labelInstance comes after Running is written, so that it delays nothing.
-func labelInstance(o *state) step {
-	name := o.instance.Status.NodeName
-	if o.deleting() || o.recorded() != kubevirtv1.PhaseRunning || name == "" || o.instance.Labels[contract.LabelNodeName] == name {
+func labelInstance(o *view.View) step {
+	name := o.Instance.Status.NodeName
+	if o.Deleting() || o.Recorded() != kubevirtv1.PhaseRunning || name == "" || o.Instance.Labels[contract.LabelNodeName] == name {
 		return step{}
 	}
 	return step{do: label}
 }
 
 // relabelPod has Services follow the labels of an instance that runs.
-func relabelPod(o *state) step {
-	p := o.pod
-	if p == nil || p.gone || p.deleting() || p.ended() || p.relabelled || o.final() || !relabelled(p.Pod, o.instance) {
+func relabelPod(o *view.View) step {
+	p := o.Pod
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || o.Final() || !relabelled(p.Pod, o.Instance) {
 		return step{}
 	}
 	return step{do: relabel, pod: p}
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.
-func nextLook(o *state) time.Duration {
+func nextLook(o *view.View) time.Duration {
 	due := lossesDue(o)
-	if o.instance != nil && !o.final() {
+	if o.Instance != nil && !o.Final() {
 		due = append(due, changesDue(o)...)
 	}
 	first := time.Duration(0)
 	for _, at := range due {
-		if in := at.Sub(o.now); in > 0 && (first == 0 || in < first) {
+		if in := at.Sub(o.Now); in > 0 && (first == 0 || in < first) {
 			first = in
 		}
 	}
@@ -262,10 +263,10 @@ func nextLook(o *state) time.Duration {
 }
 
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
-func lossesDue(o *state) (due []time.Time) {
-	for _, p := range append(slices.Clone(o.others), o.pod) {
-		if p != nil && p.bound() && p.lostNode() && !p.report.Current {
-			due = append(due, o.now.Add(heardPatience-p.report.Silence))
+func lossesDue(o *view.View) (due []time.Time) {
+	for _, p := range append(slices.Clone(o.Others), o.Pod) {
+		if p != nil && p.Bound() && p.LostNode() && !p.Report.Current {
+			due = append(due, o.Now.Add(view.HeardPatience-p.Report.Silence))
 		}
 	}
 	return due
@@ -274,45 +275,45 @@ func lossesDue(o *state) (due []time.Time) {
 // changesDue is when something of an instance that goes on may change by itself: a container that
 // does not come to run its guest, a pod whose events may say why it does not start, a node that is
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
-func changesDue(o *state) (due []time.Time) {
-	if o.pod == nil {
-		if f := waitsFor(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.deleting() {
-			due = append(due, o.now.Add(fillingAgain)) // DataVolumes are not followed
+func changesDue(o *view.View) (due []time.Time) {
+	if o.Pod == nil {
+		if f := waitsFor(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.Deleting() {
+			due = append(due, o.Now.Add(fillingAgain)) // DataVolumes are not followed
 		}
 		return due
 	}
-	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduling {
+	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduling {
 		due = append(due, since.Add(scheduledPatience))
 	}
-	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduled && o.pod.report.VM == nil {
+	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil {
 		due = append(due, since.Add(takenPatience))
 	}
 	if !quietSince(o).IsZero() {
 		due = append(due, nextReading(o))
 	}
-	if o.pod.gone && !o.pod.ended() {
-		due = append(due, o.now.Add(confirmAgain))
+	if o.Pod.Gone && !o.Pod.Ended() {
+		due = append(due, o.Now.Add(confirmAgain))
 	}
-	if t := computeEnd(o.pod.Pod); t != nil && o.pod.lives() {
+	if t := view.ComputeEnd(o.Pod.Pod); t != nil && o.Pod.Lives() {
 		due = append(due, t.FinishedAt.Add(disputePatience))
 	}
-	if n := o.pod.node; o.pod.bound() && !o.pod.report.Current && !n.renewed.IsZero() {
-		next := n.leaseDue()
-		if !next.After(o.now) { // it may be renewed again, and nobody would tell
-			next = o.now.Add(leaseLimit)
+	if n := o.Pod.Node; o.Pod.Bound() && !o.Pod.Report.Current && !n.Renewed.IsZero() {
+		next := n.LeaseDue()
+		if !next.After(o.Now) { // it may be renewed again, and nobody would tell
+			next = o.Now.Add(view.LeaseLimit)
 		}
 		due = append(due, next)
 	}
-	if o.call != nil && !o.call.Active() && callWanted(o) {
-		due = append(due, tryAgain(o.call))
+	if o.Call != nil && !o.Call.Active() && callWanted(o) {
+		due = append(due, tryAgain(o.Call))
 	}
-	if o.call != nil && o.call.Unsure {
-		due = append(due, sureBy(o.call))
+	if o.Call != nil && o.Call.Unsure {
+		due = append(due, sureBy(o.Call))
 	}
 	if next := nextAttachLook(o); !next.IsZero() {
 		due = append(due, next)
 	}
-	if c := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
+	if c := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
 		due = append(due, c.LastProbeTime.Add(guestInterval))
 	}
 	return due

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -20,7 +21,7 @@ import (
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // scene is what is observed, as a table's row changes it.
-type scene struct{ *state }
+type scene struct{ *view.View }
 
 // newScene is an instance that nothing has been done for.
 func newScene() scene {
@@ -28,57 +29,57 @@ func newScene() scene {
 		Namespace: namespace, Name: vmName, UID: "uid-0001", Generation: 1, Finalizers: []string{contract.FinalizerInstance},
 		CreationTimestamp: metav1.NewTime(testTime.Add(-time.Minute)),
 	}}
-	return scene{&state{now: testTime, instance: vmi, claims: make(map[string]*corev1.PersistentVolumeClaim)}}
+	return scene{&view.View{Now: testTime, Instance: vmi, Claims: make(map[string]*corev1.PersistentVolumeClaim)}}
 }
 
 // recordedAs has the status be as it would have been written in this state, with a phase.
 func (s scene) recordedAs(phase kubevirtv1.Phase) scene {
 	for _, p := range []kubevirtv1.Phase{kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled, kubevirtv1.PhaseRunning} {
-		s.instance.Status.PhaseTransitionTimestamps = append(s.instance.Status.PhaseTransitionTimestamps,
+		s.Instance.Status.PhaseTransitionTimestamps = append(s.Instance.Status.PhaseTransitionTimestamps,
 			kubevirtv1.PhaseTransition{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(testTime)})
 		if p == phase {
 			break
 		}
 	}
-	s.instance.Status.Phase = phase
+	s.Instance.Status.Phase = phase
 	return s
 }
 
 // written has the status be what would be written now.
 func written(s scene) scene {
-	s.instance.Status = *statusOf(s.state)
+	s.Instance.Status = *statusOf(s.View)
 	return s
 }
 
-func (s scene) withPod(change ...func(*pod)) scene {
-	made, _ := makePod(s.instance, nil)
+func (s scene) withPod(change ...func(*view.Pod)) scene {
+	made, _ := makePod(s.Instance, nil)
 	made.UID = "p-1"
-	p := &pod{Pod: made, host: host{node: node{exists: true, ready: corev1.ConditionTrue, since: testTime.Add(-time.Hour)}}}
+	p := &view.Pod{Pod: made, Host: view.Host{Node: view.Node{Exists: true, Ready: corev1.ConditionTrue, Since: testTime.Add(-time.Hour)}}}
 	for _, f := range change {
 		f(p)
 	}
-	s.pod = p
+	s.Pod = p
 	return s
 }
 
 // then changes the pod after all else.
-func (s scene) then(change ...func(*pod)) scene {
+func (s scene) then(change ...func(*view.Pod)) scene {
 	for _, f := range change {
-		f(s.pod)
+		f(s.Pod)
 	}
 	return s
 }
 
-func (s scene) withOther(change ...func(*pod)) scene {
+func (s scene) withOther(change ...func(*view.Pod)) scene {
 	t := newScene().withPod(change...)
-	t.pod.Labels[contract.LabelCreatedBy] = "uid-0000"
-	s.others = append(s.others, t.pod)
+	t.Pod.Labels[contract.LabelCreatedBy] = "uid-0000"
+	s.Others = append(s.Others, t.Pod)
 	return s
 }
 
 func (s scene) change(changes ...func(*kubevirtv1.VirtualMachineInstance)) scene {
 	for _, f := range changes {
-		f(s.instance)
+		f(s.Instance)
 	}
 	return s
 }
@@ -87,50 +88,50 @@ func (s scene) deleted() scene {
 	return s.change(func(v *kubevirtv1.VirtualMachineInstance) { v.DeletionTimestamp = &metav1.Time{Time: testTime} })
 }
 
-func bound(p *pod) { p.Spec.NodeName = "node-a" }
+func bound(p *view.Pod) { p.Spec.NodeName = "node-a" }
 
-func ending(p *pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
+func ending(p *view.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
 
-func free(p *pod) { p.Finalizers = nil }
+func free(p *view.Pod) { p.Finalizers = nil }
 
-func gone(p *pod) {
-	p.gone, p.Pod = true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}}
+func gone(p *view.Pod) {
+	p.Gone, p.Pod = true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}}
 }
 
-func failed(p *pod) { p.Status.Phase = corev1.PodFailed }
+func failed(p *view.Pod) { p.Status.Phase = corev1.PodFailed }
 
-func promised(p *pod) { p.promised = true }
+func promised(p *view.Pod) { p.Promised = true }
 
-func asked(p *pod) { p.asked = true }
+func asked(p *view.Pod) { p.Asked = true }
 
-func denied(p *pod) { p.denied = true }
+func denied(p *view.Pod) { p.Denied = true }
 
 // unidentified: the kubelet has no id of the VM's container.
-func unidentified(p *pod) { p.Status.ContainerStatuses[0].ContainerID = "" }
+func unidentified(p *view.Pod) { p.Status.ContainerStatuses[0].ContainerID = "" }
 
 // finishedAgo has the container's end be some time ago.
-func finishedAgo(d time.Duration) func(*pod) {
-	return func(p *pod) { computeEnd(p.Pod).FinishedAt = metav1.NewTime(testTime.Add(-d)) }
+func finishedAgo(d time.Duration) func(*view.Pod) {
+	return func(p *view.Pod) { view.ComputeEnd(p.Pod).FinishedAt = metav1.NewTime(testTime.Add(-d)) }
 }
 
-func inState(c corev1.ContainerState) func(*pod) {
-	return func(p *pod) {
+func inState(c corev1.ContainerState) func(*view.Pod) {
+	return func(p *view.Pod) {
 		bound(p)
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, ContainerID: testContainer, State: c}}
 	}
 }
 
-func runsSince(ago time.Duration) func(*pod) {
+func runsSince(ago time.Duration) func(*view.Pod) {
 	return inState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(testTime.Add(-ago))}})
 }
 
-func exited(code int32, message string) func(*pod) {
+func exited(code int32, message string) func(*view.Pod) {
 	return inState(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: code, Message: message, ContainerID: testContainer, FinishedAt: metav1.NewTime(testTime)}})
 }
 
 // lostSight has the kubelet say what it says of a container of which its runtime knows nothing.
-func lostSight(p *pod) {
+func lostSight(p *view.Pod) {
 	inState(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated"}})(p)
 	p.Status.Phase = corev1.PodFailed
@@ -138,25 +139,25 @@ func lostSight(p *pod) {
 
 // startedAnew has the kubelet have started the container again, as its runtime could not say whether it
 // runs, and that run have ended.
-func startedAnew(p *pod) {
+func startedAnew(p *view.Pod) {
 	exited(1, "another vmlet-shim has this volume")(p)
 	c := &p.Status.ContainerStatuses[0]
 	c.RestartCount, c.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
 }
 
 // unheardFor has the pod's agent have been away for some time.
-func unheardFor(d time.Duration) func(*pod) {
-	return func(p *pod) { p.report = nodes.Report{Silence: d} }
+func unheardFor(d time.Duration) func(*view.Pod) {
+	return func(p *view.Pod) { p.Report = nodes.Report{Silence: d} }
 }
 
 // mayHaveBeenOn are the nodes of a pod that vanished before anybody noted its node.
-func mayHaveBeenOn(hosts ...host) func(*pod) {
-	return func(p *pod) {
+func mayHaveBeenOn(hosts ...view.Host) func(*view.Pod) {
+	return func(p *view.Pod) {
 		gone(p)
-		p.hosts = []*host{}
+		p.Hosts = []*view.Host{}
 		for i := range hosts {
-			hosts[i].node.exists = true
-			p.hosts = append(p.hosts, &hosts[i])
+			hosts[i].Node.Exists = true
+			p.Hosts = append(p.Hosts, &hosts[i])
 		}
 	}
 }
@@ -165,38 +166,40 @@ func mayHaveBeenOn(hosts ...host) func(*pod) {
 const testContainer = "containerd://0123"
 
 // reasoned gives the end of the VM's container the kubelet's reason.
-func reasoned(reason string) func(*pod) {
-	return func(p *pod) { computeStatus(p.Pod).State.Terminated.Reason = reason }
+func reasoned(reason string) func(*view.Pod) {
+	return func(p *view.Pod) { view.ComputeStatus(p.Pod).State.Terminated.Reason = reason }
 }
 
-func heard(states ...nodev1.State) func(*pod) {
-	return func(p *pod) {
-		p.report = nodes.Report{Current: true}
+func heard(states ...nodev1.State) func(*view.Pod) {
+	return func(p *view.Pod) {
+		p.Report = nodes.Report{Current: true}
 		for _, s := range states {
-			p.report.VM = &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{State: s, EffectiveSpec: &specv1.VirtualMachineSpec{}}}
+			p.Report.VM = &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{State: s, EffectiveSpec: &specv1.VirtualMachineSpec{}}}
 		}
 	}
 }
 
-func endedBy(r nodev1.EndReason) func(*pod) {
-	return func(p *pod) {
+func endedBy(r nodev1.EndReason) func(*view.Pod) {
+	return func(p *view.Pod) {
 		heard(nodev1.State_STATE_STOPPED)(p)
-		p.report.VM.Status.EndReason, p.report.VM.Status.Message = r, "QEMU aborted"
+		p.Report.VM.Status.EndReason, p.Report.VM.Status.Message = r, "QEMU aborted"
 	}
 }
 
-func readiness(s corev1.ConditionStatus) func(*pod) { return func(p *pod) { p.node.ready = s } }
-
-func outOfService(p *pod) { p.node.outOfService = true }
-
-// noNode: the Node was deleted, when its agent had long been away.
-func noNode(p *pod) {
-	p.node = node{}
-	p.report.Silence = heardPatience
+func readiness(s corev1.ConditionStatus) func(*view.Pod) {
+	return func(p *view.Pod) { p.Node.Ready = s }
 }
 
-func renewed(ago time.Duration) func(*pod) {
-	return func(p *pod) { p.node.renewed = testTime.Add(-ago) }
+func outOfService(p *view.Pod) { p.Node.OutOfService = true }
+
+// noNode: the Node was deleted, when its agent had long been away.
+func noNode(p *view.Pod) {
+	p.Node = view.Node{}
+	p.Report.Silence = view.HeardPatience
+}
+
+func renewed(ago time.Duration) func(*view.Pod) {
+	return func(p *view.Pod) { p.Node.Renewed = testTime.Add(-ago) }
 }
 
 const (
@@ -211,25 +214,25 @@ func onClaim(v *kubevirtv1.VirtualMachineInstance) {
 
 func (s scene) withClaim(phase string) scene {
 	is := true
-	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+	s.Claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: "data", Annotations: map[string]string{importPhase: phase},
 		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Name: "data", Controller: &is}},
 	}}
-	s.filling = make(map[string]*condition.Fault)
-	if importOf(s.claims["data"]) != "" {
-		s.filling["data"] = unfilled(s.claims["data"], phase)
+	s.Filling = make(map[string]*condition.Fault)
+	if importOf(s.Claims["data"]) != "" {
+		s.Filling["data"] = unfilled(s.Claims["data"], phase)
 	}
 	return s
 }
 
 func (s scene) claimDeleted() scene {
-	s.claims["data"].DeletionTimestamp = &metav1.Time{Time: testTime}
+	s.Claims["data"].DeletionTimestamp = &metav1.Time{Time: testTime}
 	return s
 }
 
 // refilling has vmlet fill the claim, and be in a phase of that.
 func (s scene) refilling(phase string) scene {
-	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+	s.Claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: "data", Annotations: map[string]string{contract.AnnotationImport: "http://h/d", contract.AnnotationImportPhase: phase},
 	}}
 	return s
@@ -241,12 +244,12 @@ func grace(seconds int64) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(v *kubevirtv1.VirtualMachineInstance) { v.Spec.TerminationGracePeriodSeconds = &seconds }
 }
 
-func ownGrace(d time.Duration) func(*pod) {
-	return func(p *pod) { p.report.VM.Status.EffectiveSpec.StopGracePeriod = durationpb.New(d) }
+func ownGrace(d time.Duration) func(*view.Pod) {
+	return func(p *view.Pod) { p.Report.VM.Status.EffectiveSpec.StopGracePeriod = durationpb.New(d) }
 }
 
 // on is a scene with a pod that has all of this.
-func on(phase kubevirtv1.Phase, change ...func(*pod)) scene {
+func on(phase kubevirtv1.Phase, change ...func(*view.Pod)) scene {
 	return newScene().withPod(change...).recordedAs(phase)
 }
 
@@ -277,7 +280,7 @@ func TestDecide(t *testing.T) {
 		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
 		{"not bound, claim filled", written(on(scheduling).change(onClaim).refilling(contract.ImportSucceeded)), ""},
 		{"bound, claim being filled again", written(on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress)), ""},
-		{"refused", scene{&state{now: testTime, instance: newScene().instance, fault: &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "quota"}}}, "write Pending"},
+		{"refused", scene{&view.View{Now: testTime, Instance: newScene().Instance, Fault: &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "quota"}}}, "write Pending"},
 		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
 		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},
 		{"new, an earlier pod has ended", newScene().withOther(exited(0, ""), ending), "release"},
@@ -286,9 +289,9 @@ func TestDecide(t *testing.T) {
 		{"new, an earlier pod's container is lost sight of", newScene().withOther(lostSight, ending, heard(running)), "write Pending"},
 		{"new, an earlier pod's node is lost, its agent may come yet", newScene().withOther(runsSince(time.Minute), ending, noNode, unheardFor(time.Second)), "write Pending"},
 		{"new, an earlier pod's node is lost", newScene().withOther(runsSince(time.Minute), ending, noNode), "destroy"},
-		{"gone, a pod is left", scene{&state{now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
-		{"gone, its pod ends", scene{&state{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
-		{"gone, its pod has ended", scene{&state{now: testTime}}.withOther(exited(1, ""), ending), "release"},
+		{"gone, a pod is left", scene{&view.View{Now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
+		{"gone, its pod ends", scene{&view.View{Now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
+		{"gone, its pod has ended", scene{&view.View{Now: testTime}}.withOther(exited(1, ""), ending), "release"},
 		{"new, deleted", newScene().deleted(), "write Failed"},
 		{"new, deleted, written", written(newScene().deleted()), "finalize"},
 
@@ -305,8 +308,8 @@ func TestDecide(t *testing.T) {
 		{"runs, the agent knows nothing", on(isRunning, runsSince(time.Minute), heard()), "write Running"},
 		{"pod failed before it was bound", on(scheduling, failed), "delete"},
 		{"pod vanished, node unknown", on(scheduling, gone), "confirm"},
-		{"pod vanished, node unknown, all agents have confirmed", on(scheduling, mayHaveBeenOn(host{promised: true}, host{promised: true})), "write Failed"},
-		{"pod vanished, node unknown, one has not", on(scheduling, mayHaveBeenOn(host{promised: true}, host{asked: true}), asked), "write Unknown"},
+		{"pod vanished, node unknown, all agents have confirmed", on(scheduling, mayHaveBeenOn(view.Host{Promised: true}, view.Host{Promised: true})), "write Failed"},
+		{"pod vanished, node unknown, one has not", on(scheduling, mayHaveBeenOn(view.Host{Promised: true}, view.Host{Asked: true}), asked), "write Unknown"},
 		{"pod vanished, it was never bound", on(scheduling, gone, ending), "write Failed"},
 		{"pod vanished, its VM runs", on(isRunning, runsSince(0), heard(running), gone, bound), "write Unknown"},
 		{"pod vanished, the agent has no VM", on(isRunning, runsSince(0), gone, bound, heard()), "confirm"},
@@ -340,16 +343,16 @@ func TestDecide(t *testing.T) {
 		{"its pod is deleted by force", on(isRunning, runsSince(0), heard(halted), ending), "confirm"},
 		{"its pod is deleted, the agent is away", written(on(isRunning, runsSince(0), ending, renewed(time.Second))), "label"},
 
-		{"node not heard of", on(isRunning, runsSince(0), renewed(leaseLimit)), "write Unknown"},
-		{"node not heard of, pod deleted", on(isRunning, runsSince(0), renewed(leaseLimit), ending), "write Unknown"},
-		{"node not heard of, deleted", written(on(isRunning, runsSince(0), renewed(leaseLimit), ending).deleted()), ""},
-		{"lease old, agent heard", on(isRunning, runsSince(0), renewed(leaseLimit), heard(running)), "write Running"},
+		{"node not heard of", on(isRunning, runsSince(0), renewed(view.LeaseLimit)), "write Unknown"},
+		{"node not heard of, pod deleted", on(isRunning, runsSince(0), renewed(view.LeaseLimit), ending), "write Unknown"},
+		{"node not heard of, deleted", written(on(isRunning, runsSince(0), renewed(view.LeaseLimit), ending).deleted()), ""},
+		{"lease old, agent heard", on(isRunning, runsSince(0), renewed(view.LeaseLimit), heard(running)), "write Running"},
 		{"kubelet dead, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(running)), "write Unknown"},
 		{"kubelet dead, VM ended", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(halted)), "confirm"},
 		{"node not ready, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse), heard(running)), "write Running"},
 		{"node not ready", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse)), "write Unknown"},
 		{"tainted, but ready", on(isRunning, runsSince(0), outOfService, heard(running)), "write Running"},
-		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(heardPatience)), "destroy"},
+		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(view.HeardPatience)), "destroy"},
 		{"node deleted", on(unknown, runsSince(0), noNode), "destroy"},
 		{"node deleted, its agent has the VM run", on(isRunning, runsSince(0), noNode, heard(running)), "write Running"},
 		{"node deleted, its agent has it ended", on(isRunning, runsSince(0), noNode, heard(halted)), "confirm"},
@@ -370,7 +373,7 @@ func TestDecide(t *testing.T) {
 		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
 		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
 	} {
-		s := decide(test.in.state)
+		s := decide(test.in.View)
 		got := string(s.do)
 		if s.do == write {
 			got += " " + string(s.status.Phase)
@@ -386,11 +389,11 @@ func TestDecide(t *testing.T) {
 func TestDestroyedOnce(t *testing.T) {
 	none := int64(0)
 	s := on(kubevirtv1.PhaseUnknown, runsSince(0), noNode, ending)
-	s.pod.DeletionGracePeriodSeconds = &none
-	if got := decide(s.state); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
+	s.Pod.DeletionGracePeriodSeconds = &none
+	if got := decide(s.View); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
 		t.Errorf("first %v", got.do)
 	}
-	if got := decide(written(s).state); got.do != release {
+	if got := decide(written(s).View); got.do != release {
 		t.Errorf("then %v", got.do)
 	}
 }
@@ -399,47 +402,47 @@ func TestDestroyedOnce(t *testing.T) {
 func TestEnded(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change []func(*pod)
+		change []func(*view.Pod)
 		want   bool
 	}{
 		{"not bound", nil, false},
-		{"not bound, failed", []func(*pod){failed}, false},
-		{"not bound, deleted", []func(*pod){ending}, true},
-		{"bound", []func(*pod){bound}, false},
-		{"bound, deleted", []func(*pod){bound, ending}, false},
-		{"failed by others' word", []func(*pod){runsSince(0), failed, ending}, false},
-		{"container ended", []func(*pod){exited(1, "")}, true},
-		{"agent says so, no promise", []func(*pod){runsSince(0), heard(halted), ending}, false},
-		{"agent has no VM", []func(*pod){runsSince(0), heard(), ending}, false},
-		{"promised", []func(*pod){runsSince(0), promised}, true},
-		{"the kubelet has lost sight", []func(*pod){lostSight}, false},
-		{"the kubelet has lost sight, promised", []func(*pod){lostSight, promised}, true},
-		{"the kubelet has lost sight of what never ran", []func(*pod){lostSight, unidentified}, false},
-		{"ended, and the agent has it run", []func(*pod){exited(0, ""), heard(running)}, false},
-		{"ended, and the agent has it start", []func(*pod){exited(0, ""), heard(nodev1.State_STATE_STARTING)}, false},
-		{"ended, and the agent has it ended", []func(*pod){exited(0, ""), heard(halted)}, true},
-		{"vanished, node unknown", []func(*pod){gone}, false},
-		{"vanished, no node may have it", []func(*pod){mayHaveBeenOn()}, true},
-		{"vanished, one of two may have it", []func(*pod){mayHaveBeenOn(host{promised: true}, host{denied: true, asked: true})}, false},
-		{"vanished, none of two has it", []func(*pod){mayHaveBeenOn(host{promised: true}, host{promised: true})}, true},
-		{"vanished, node gone, not asked", []func(*pod){gone, bound, noNode}, false},
-		{"vanished, node gone, nobody answers", []func(*pod){gone, bound, noNode, asked}, true},
-		{"vanished, node gone, its agent denies", []func(*pod){gone, bound, noNode, asked, denied}, false},
-		{"node gone, its agent may come yet", []func(*pod){runsSince(0), noNode, unheardFor(heardPatience - 1)}, false},
-		{"node gone, its agent has no VM", []func(*pod){runsSince(0), noNode, heard()}, false},
-		{"node silent", []func(*pod){runsSince(0), readiness(corev1.ConditionUnknown), renewed(time.Hour)}, false},
-		{"node tainted, ready", []func(*pod){runsSince(0), outOfService}, false},
-		{"node tainted, not ready", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(heardPatience)}, true},
-		{"node tainted, its agent may come yet", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(heardPatience - 1)}, false},
-		{"node gone", []func(*pod){runsSince(0), noNode}, true},
-		{"node gone, its agent has the VM run", []func(*pod){runsSince(0), noNode, heard(running)}, false},
-		{"node tainted, its agent has the VM run", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), heard(running)}, false},
-		{"vanished, bound", []func(*pod){gone, bound}, false},
-		{"a sidecar ended", []func(*pod){bound, func(p *pod) {
+		{"not bound, failed", []func(*view.Pod){failed}, false},
+		{"not bound, deleted", []func(*view.Pod){ending}, true},
+		{"bound", []func(*view.Pod){bound}, false},
+		{"bound, deleted", []func(*view.Pod){bound, ending}, false},
+		{"failed by others' word", []func(*view.Pod){runsSince(0), failed, ending}, false},
+		{"container ended", []func(*view.Pod){exited(1, "")}, true},
+		{"agent says so, no promise", []func(*view.Pod){runsSince(0), heard(halted), ending}, false},
+		{"agent has no VM", []func(*view.Pod){runsSince(0), heard(), ending}, false},
+		{"promised", []func(*view.Pod){runsSince(0), promised}, true},
+		{"the kubelet has lost sight", []func(*view.Pod){lostSight}, false},
+		{"the kubelet has lost sight, promised", []func(*view.Pod){lostSight, promised}, true},
+		{"the kubelet has lost sight of what never ran", []func(*view.Pod){lostSight, unidentified}, false},
+		{"ended, and the agent has it run", []func(*view.Pod){exited(0, ""), heard(running)}, false},
+		{"ended, and the agent has it start", []func(*view.Pod){exited(0, ""), heard(nodev1.State_STATE_STARTING)}, false},
+		{"ended, and the agent has it ended", []func(*view.Pod){exited(0, ""), heard(halted)}, true},
+		{"vanished, node unknown", []func(*view.Pod){gone}, false},
+		{"vanished, no node may have it", []func(*view.Pod){mayHaveBeenOn()}, true},
+		{"vanished, one of two may have it", []func(*view.Pod){mayHaveBeenOn(view.Host{Promised: true}, view.Host{Denied: true, Asked: true})}, false},
+		{"vanished, none of two has it", []func(*view.Pod){mayHaveBeenOn(view.Host{Promised: true}, view.Host{Promised: true})}, true},
+		{"vanished, node gone, not asked", []func(*view.Pod){gone, bound, noNode}, false},
+		{"vanished, node gone, nobody answers", []func(*view.Pod){gone, bound, noNode, asked}, true},
+		{"vanished, node gone, its agent denies", []func(*view.Pod){gone, bound, noNode, asked, denied}, false},
+		{"node gone, its agent may come yet", []func(*view.Pod){runsSince(0), noNode, unheardFor(view.HeardPatience - 1)}, false},
+		{"node gone, its agent has no VM", []func(*view.Pod){runsSince(0), noNode, heard()}, false},
+		{"node silent", []func(*view.Pod){runsSince(0), readiness(corev1.ConditionUnknown), renewed(time.Hour)}, false},
+		{"node tainted, ready", []func(*view.Pod){runsSince(0), outOfService}, false},
+		{"node tainted, not ready", []func(*view.Pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(view.HeardPatience)}, true},
+		{"node tainted, its agent may come yet", []func(*view.Pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(view.HeardPatience - 1)}, false},
+		{"node gone", []func(*view.Pod){runsSince(0), noNode}, true},
+		{"node gone, its agent has the VM run", []func(*view.Pod){runsSince(0), noNode, heard(running)}, false},
+		{"node tainted, its agent has the VM run", []func(*view.Pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), heard(running)}, false},
+		{"vanished, bound", []func(*view.Pod){gone, bound}, false},
+		{"a sidecar ended", []func(*view.Pod){bound, func(p *view.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 		}}, false},
 	} {
-		if got := newScene().withPod(test.change...).pod.ended(); got != test.want {
+		if got := newScene().withPod(test.change...).Pod.Ended(); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
@@ -451,20 +454,20 @@ func TestEnds(t *testing.T) {
 		off := false
 		v.Spec.Domain.Features = &kubevirtv1.Features{ACPI: kubevirtv1.FeatureState{Enabled: &off}}
 	}
-	oom := func(p *pod) {
+	oom := func(p *view.Pod) {
 		exited(137, "")(p)
 		p.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
 	}
-	evicted := func(p *pod) {
+	evicted := func(p *view.Pod) {
 		exited(137, "")(p)
 		p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory."
 	}
-	rejected := func(p *pod) {
+	rejected := func(p *view.Pod) {
 		failed(p)
 		ending(p)
 		p.Status.Reason, p.Status.Message = "UnexpectedAdmissionError", "Allocate failed due to no healthy devices"
 	}
-	sidecar := func(p *pod) {
+	sidecar := func(p *view.Pod) {
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", LastTerminationState: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "image quay.io/x has no single disk file under /disk; found: etc, usr"}}}}
 	}
@@ -504,7 +507,7 @@ func TestEnds(t *testing.T) {
 		if test.change != nil {
 			in = in.change(test.change)
 		}
-		if phase, f := endOf(in.state); phase != test.phase || !strings.Contains(f.Message, test.says) {
+		if phase, f := endOf(in.View); phase != test.phase || !strings.Contains(f.Message, test.says) {
 			t.Errorf("%s: %s, %q; want %s, %q", test.name, phase, f.Message, test.phase, test.says)
 		}
 	}
@@ -521,18 +524,18 @@ func TestWakes(t *testing.T) {
 		{"container runs", written(on(kubevirtv1.PhaseScheduling, runsSince(2*time.Second), heard())), 3 * time.Second},
 		{"runs", written(on(kubevirtv1.PhaseRunning, runsSince(0), heard(running))), 0},
 		{"agent away", written(on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second))), 30 * time.Second},
-		{"silent", written(on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour))), leaseLimit},
+		{"silent", written(on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour))), view.LeaseLimit},
 		{"claim being filled", written(newScene().change(onClaim).withClaim("ImportInProgress")), fillingAgain},
 		{"no claim", written(newScene().change(onClaim)), 0},
 		{"ended", written(on(kubevirtv1.PhaseRunning, exited(0, ""))), 0},
 		{"node deleted, its agent may come yet", written(on(kubevirtv1.PhaseRunning, runsSince(0), noNode, unheardFor(20*time.Second))), 40 * time.Second},
-		{"gone, node deleted, its agent may come yet", scene{&state{now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
+		{"gone, node deleted, its agent may come yet", scene{&view.View{Now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
 		{"ended, and the agent has it run", written(on(kubevirtv1.PhaseRunning, exited(0, ""), heard(running))), disputePatience},
 		{"pod vanished", written(on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running))), confirmAgain},
 		{"not taken up", written(on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard())), 40 * time.Second},
 		{"not taken up for long", written(on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard())), 0},
 	} {
-		if got := nextLook(test.in.state); got != test.want {
+		if got := nextLook(test.in.View); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

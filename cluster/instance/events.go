@@ -6,6 +6,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
 // Reasons of events, as KubeVirt spells them.
@@ -43,7 +44,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 	if c := condition.Find(s.Conditions, condition.PodScheduled); c != nil && condition.Find(old.Conditions, condition.PodScheduled) == nil {
 		warning(eventUnscheduled, message(kubevirtv1.ConditionReady))
 	}
-	if entered(s, kubevirtv1.PhaseRunning) && !entered(old, kubevirtv1.PhaseRunning) {
+	if view.Entered(s, kubevirtv1.PhaseRunning) && !view.Entered(old, kubevirtv1.PhaseRunning) {
 		normal(eventStarted, "the guest runs on node "+s.NodeName)
 	}
 	if reasonOf(s, kubevirtv1.ConditionReady) == condition.ReasonPodTerminating && reasonOf(old, kubevirtv1.ConditionReady) != condition.ReasonPodTerminating {
@@ -60,7 +61,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 			normal(eventUnpaused, "the guest goes on")
 		}
 	}
-	if c := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && !isFinal(s.Phase) {
+	if c := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && !view.IsFinal(s.Phase) {
 		was := condition.Find(old.Conditions, kubevirtv1.ConditionHibernationInProgress)
 		switch changed := was == nil || was.Reason != c.Reason; {
 		case changed && (c.Reason == condition.ReasonSaving || c.Reason == condition.ReasonSuspending):
@@ -69,7 +70,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 			warning(c.Reason, c.Message)
 		}
 	}
-	switch ran := entered(s, kubevirtv1.PhaseRunning); {
+	switch ran := view.Entered(s, kubevirtv1.PhaseRunning); {
 	case s.Phase == old.Phase:
 	case s.Phase == kubevirtv1.PhaseUnknown:
 		warning(reasonOf(s, kubevirtv1.ConditionReady), message(kubevirtv1.ConditionReady))

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -31,32 +32,8 @@ const (
 	fromMultus = "multus-status"
 )
 
-// started: the guest runs, or has been paused while it ran.
-func started(vm *nodev1.VirtualMachine) bool {
-	switch vm.GetStatus().GetState() {
-	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_SAVING, nodev1.State_STATE_STOPPING:
-		return true
-	}
-	return false
-}
-
-// mayRun: the agent has the VM, in a state in which it may run. States of a newer agent are among
-// them. A VM whose start failed is only created, for as long as its pod is there.
-func mayRun(vm *nodev1.VirtualMachine) bool {
-	return vm != nil && !stopped(vm) && vm.GetStatus().GetState() != nodev1.State_STATE_CREATED
-}
-
-// stopped: the VM has ended.
-func stopped(vm *nodev1.VirtualMachine) bool {
-	switch vm.GetStatus().GetState() {
-	case nodev1.State_STATE_STOPPED, nodev1.State_STATE_CRASHED, nodev1.State_STATE_SAVED:
-		return true
-	}
-	return false
-}
-
 // guestStatus fills in what the agent says of a VM that runs.
-func guestStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
+func guestStatus(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
 	effective := vm.GetStatus().GetEffectiveSpec()
 	if effective == nil {
 		return
@@ -86,15 +63,15 @@ func frozen(said string) string {
 // count is a number of the agent's in a field that the API server bounds.
 func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
-func memoryOf(o *state, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
-	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.instance.Spec.Domain)}
+func memoryOf(o *view.View, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
+	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.Instance.Spec.Domain)}
 	if size, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetSize(), condition.MaxGuestText)); err == nil {
 		m.GuestAtBoot, m.GuestCurrent = &size, &size
 	}
 	if target, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetTarget(), condition.MaxGuestText)); err == nil {
 		m.GuestCurrent = &target
 	}
-	if bytes, err := resource.ParseQuantity(o.pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
+	if bytes, err := resource.ParseQuantity(o.Pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
 		overhead := resource.NewQuantity(bytes.Value(), resource.BinarySI)
 		m.MemoryOverhead = overhead
 	}
@@ -134,12 +111,12 @@ func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
 
 // interfacesOf are the interfaces of the guest, the one on the pod's default network before all others. Its first
 // address is the pod's: there the guest is reached, whatever address it has itself.
-func interfacesOf(o *state, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
-	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.pod.Annotations[multus.AnnotationStatus])
+func interfacesOf(o *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
+	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.Pod.Annotations[multus.AnnotationStatus])
 	hidden := internal(vm.GetStatus().GetEffectiveSpec())
 	var first, all []kubevirtv1.InterfaceStatus
 	matched := make(map[*nodev1.GuestInterface]bool)
-	for i, wanted := range o.instance.Spec.Domain.Devices.Interfaces {
+	for i, wanted := range o.Instance.Spec.Domain.Devices.Interfaces {
 		network := networkOf(vm.GetStatus().GetEffectiveSpec(), wanted.Name, i)
 		s := kubevirtv1.InterfaceStatus{
 			Name: wanted.Name, MAC: wanted.MACAddress, InfoSource: fromDomain,
@@ -179,16 +156,16 @@ func interfacesOf(o *state, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceSta
 
 // inPod fills in what an interface is in the pod: the default one has the pod's addresses, at
 // which nobody answers while its link is down; the others have those that Multus says.
-func inPod(o *state, s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
-	at := slices.IndexFunc(o.instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
+func inPod(o *view.View, s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
+	at := slices.IndexFunc(o.Instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
 	if at < 0 {
 		return false
 	}
-	network := &o.instance.Spec.Networks[at]
+	network := &o.Instance.Spec.Networks[at]
 	s.PodInterfaceName = multus.Interface(network)
 	if multus.IsDefault(network) {
 		if s.LinkState != linkDown {
-			s.IPAddresses = podAddresses(o.pod.Pod)
+			s.IPAddresses = podAddresses(o.Pod.Pod)
 		}
 		return true
 	}

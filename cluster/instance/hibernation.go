@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -47,30 +48,21 @@ func ours(directory, vm string) bool {
 	return is && err == nil
 }
 
-// stopStrategy is how the guest is to be ended; empty: it is to go on, or is being ended
-// otherwise.
-func (o *state) stopStrategy() string {
-	if o.instance == nil || o.deleting() || o.final() {
-		return ""
-	}
-	return o.instance.Spec.StopStrategy
-}
-
 // watchedClaims are the claims of the guest's disks that do not show whether anybody writes to them once it
 // is saved.
-func watchedClaims(o *state) []string {
-	recorded, block := convert.RecordedBlock(o.instance), convert.Input{Claims: o.claims}.IsBlock
-	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.instance)))
+func watchedClaims(o *view.View) []string {
+	recorded, block := convert.RecordedBlock(o.Instance), convert.Input{Claims: o.Claims}.IsBlock
+	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.Instance)))
 	return slices.DeleteFunc(slices.Compact(claims), func(c string) bool { return !recorded(c) && !block(c) })
 }
 
 // callWanted: the call is one that is wanted now.
-func callWanted(o *state) bool {
-	if o.call == nil || o.pod == nil || o.call.UID != o.pod.UID {
+func callWanted(o *view.View) bool {
+	if o.Call == nil || o.Pod == nil || o.Call.UID != o.Pod.UID {
 		return false
 	}
-	suspends := o.call.Directory == ""
-	switch o.stopStrategy() {
+	suspends := o.Call.Directory == ""
+	switch o.StopStrategy() {
 	case kubevirtv1.HibernateSave:
 		return !suspends
 	case kubevirtv1.HibernateSuspendToDisk:
@@ -80,12 +72,12 @@ func callWanted(o *state) bool {
 }
 
 // cancelSave ends a call that nobody wants any more, also of an instance that is gone.
-func cancelSave(o *state) step {
-	c := o.call
+func cancelSave(o *view.View) step {
+	c := o.Call
 	if c == nil || c.Active() && c.Cancelled || callWanted(o) {
 		return step{}
 	}
-	if c.Unsure && !c.Active() && o.pod != nil && !o.final() && o.now.Before(sureBy(c)) {
+	if c.Unsure && !c.Active() && o.Pod != nil && !o.Final() && o.Now.Before(sureBy(c)) {
 		return step{}
 	}
 	return step{do: cancel}
@@ -93,21 +85,21 @@ func cancelSave(o *state) step {
 
 // startSave comes after the status that says where the guest is saved to: however it ends, that is
 // known then.
-func startSave(o *state) step {
-	if !startable(o, o.recorded()) {
+func startSave(o *view.View) step {
+	if !startable(o, o.Recorded()) {
 		return step{}
 	}
-	r := saves.Request{Pod: o.pod.Name, UID: o.pod.UID, Node: o.pod.Spec.NodeName, Urgent: o.pod.node.shuttingDown}
-	if o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk {
+	r := saves.Request{Pod: o.Pod.Name, UID: o.Pod.UID, Node: o.Pod.Spec.NodeName, Urgent: o.Pod.Node.ShuttingDown}
+	if o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk {
 		return step{do: save, request: r}
 	}
-	v := convert.HibernationVolume(o.instance)
-	directory := recordedTarget(&o.instance.Status, v.Name)
+	v := convert.HibernationVolume(o.Instance)
+	directory := recordedTarget(&o.Instance.Status, v.Name)
 	if directory == "" {
 		return step{}
 	}
-	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.instance.UID
-	if mountedFromStart(o.pod.Pod, v.ClaimName) {
+	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.Instance.UID
+	if mountedFromStart(o.Pod.Pod, v.ClaimName) {
 		r.Directory = path.Join(contract.HibernationFolder, directory)
 	} else {
 		r.Attachment = podOfClaim(o, v.ClaimName).UID
@@ -116,26 +108,26 @@ func startSave(o *state) step {
 }
 
 // startable: a call may begin now, of an instance in that phase.
-func startable(o *state, phase kubevirtv1.Phase) bool {
-	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !goesOn(o) {
+func startable(o *view.View, phase kubevirtv1.Phase) bool {
+	if phase != kubevirtv1.PhaseRunning || o.StopStrategy() == "" || o.Pod == nil || o.Pod.Gone || o.Pod.Deleting() || o.Pod.Ended() || !goesOn(o) {
 		return false
 	}
-	if o.pod.report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
+	if o.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
 		return false
 	}
-	if o.call != nil && (o.call.Active() || !callWanted(o) || o.now.Before(tryAgain(o.call))) {
+	if o.Call != nil && (o.Call.Active() || !callWanted(o) || o.Now.Before(tryAgain(o.Call))) {
 		return false
 	}
-	return o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.stopStrategy() == kubevirtv1.HibernateSave && memoryReady(o)
+	return o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.StopStrategy() == kubevirtv1.HibernateSave && memoryReady(o)
 }
 
 // goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
-func goesOn(o *state) bool {
-	if o.pod == nil || !o.pod.report.Current {
+func goesOn(o *view.View) bool {
+	if o.Pod == nil || !o.Pod.Report.Current {
 		return false
 	}
-	switch o.pod.report.VM.GetStatus().GetState() {
+	switch o.Pod.Report.VM.GetStatus().GetState() {
 	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_STOPPING:
 		return true
 	}
@@ -147,16 +139,16 @@ func sureBy(c *saves.Call) time.Time { return c.At.Add(firstTry).Truncate(time.S
 
 // unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
 // have been saved.
-func unresolved(o *state) bool {
-	if o.call != nil && (o.call.Active() || o.call.Unsure && o.now.Before(sureBy(o.call))) {
+func unresolved(o *view.View) bool {
+	if o.Call != nil && (o.Call.Active() || o.Call.Unsure && o.Now.Before(sureBy(o.Call))) {
 		return true
 	}
-	return !goesOn(o) && slices.ContainsFunc(o.instance.Status.VolumeStatus, func(s kubevirtv1.VolumeStatus) bool { return isTarget(o, s) })
+	return !goesOn(o) && slices.ContainsFunc(o.Instance.Status.VolumeStatus, func(s kubevirtv1.VolumeStatus) bool { return isTarget(o, s) })
 }
 
 // isTarget: the guest's memory may have been written to the volume, by its status.
-func isTarget(o *state, s kubevirtv1.VolumeStatus) bool {
-	h, from := s.HibernationInfo, convert.RestoreFrom(o.instance)
+func isTarget(o *view.View, s kubevirtv1.VolumeStatus) bool {
+	h, from := s.HibernationInfo, convert.RestoreFrom(o.Instance)
 	return h != nil && h.TargetFileName != "" && (from == nil || h.ClaimName != from.ClaimName || h.TargetFileName != from.Directory)
 }
 
@@ -180,21 +172,21 @@ func cannotSuspend(c *saves.Call) bool {
 // hibernating is the condition HibernationInProgress of an instance that comes to a phase; nil:
 // none. It is False only where the guest is known to go on, or has ended: a claim may be deleted
 // then that it was to be saved to.
-func hibernating(o *state, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
-	asked := o.instance.Spec.StopStrategy
+func hibernating(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
+	asked := o.Instance.Spec.StopStrategy
 	say := func(status metav1.ConditionStatus, f condition.Fault) *kubevirtv1.Condition {
 		c := condition.New(kubevirtv1.ConditionHibernationInProgress, status, f.Reason, f.Message)
 		return &c
 	}
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
 	switch {
-	case isFinal(phase) && (why.Reason == condition.ReasonSaved || why.Reason == condition.ReasonSuspended):
+	case view.IsFinal(phase) && (why.Reason == condition.ReasonSaved || why.Reason == condition.ReasonSuspended):
 		return say(no, why)
-	case isFinal(phase) && asked != "":
+	case view.IsFinal(phase) && asked != "":
 		return say(no, condition.Fault{Reason: condition.ReasonNotSaved, Message: "the guest ended before it was saved: " + why.Message})
-	case isFinal(phase):
+	case view.IsFinal(phase):
 		return nil
-	case (asked == "" || o.deleting()) && unresolved(o):
+	case (asked == "" || o.Deleting()) && unresolved(o):
 		return say(yes, condition.Fault{Reason: condition.ReasonCancelling, Message: "the save is being undone: it is not known yet that the guest goes on"})
 	case asked == "":
 		return nil
@@ -211,43 +203,43 @@ func hibernating(o *state, phase kubevirtv1.Phase, why condition.Fault) *kubevir
 }
 
 // saveProgress is how far the save of a guest is that runs, and whether that is a failure.
-func saveProgress(o *state) (f condition.Fault, failed bool) {
-	node := o.pod.Spec.NodeName
-	ended := o.call != nil && !o.call.Active() && callWanted(o) && !startable(o, kubevirtv1.PhaseRunning)
+func saveProgress(o *view.View) (f condition.Fault, failed bool) {
+	node := o.Pod.Spec.NodeName
+	ended := o.Call != nil && !o.Call.Active() && callWanted(o) && !startable(o, kubevirtv1.PhaseRunning)
 	switch {
-	case o.deleting():
+	case o.Deleting():
 		return condition.Fault{Reason: condition.ReasonNotSaved, Message: "the VM is being deleted"}, true
-	case o.call != nil && o.call.Active() && callWanted(o), ended && o.call.Err == nil:
-		return underWay(o, o.call), false // when it has ended its pod ends, too
-	case !o.pod.report.Current:
+	case o.Call != nil && o.Call.Active() && callWanted(o), ended && o.Call.Err == nil:
+		return underWay(o, o.Call), false // when it has ended its pod ends, too
+	case !o.Pod.Report.Current:
 		return condition.Fault{Reason: condition.ReasonWaiting, Message: "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
 	case !goesOn(o), ended && unresolved(o):
 		return condition.Fault{Reason: condition.ReasonWaiting, Message: "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
-	case o.pod.deleting():
+	case o.Pod.Deleting():
 		return condition.Fault{Reason: condition.ReasonNotSaved, Message: "the VM's pod is being deleted, and the guest shuts down"}, true
-	case o.instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !memoryReady(o):
+	case o.Instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !memoryReady(o):
 		return attachProgress(o)
 	case ended:
-		return failure(o, o.call), true
+		return failure(o, o.Call), true
 	}
 	return underWay(o, nil), false
 }
 
 // underWay says how far a call is; nil: it is about to be made.
-func underWay(o *state, c *saves.Call) condition.Fault {
-	node := o.pod.Spec.NodeName
+func underWay(o *view.View, c *saves.Call) condition.Fault {
+	node := o.Pod.Spec.NodeName
 	switch {
 	case c != nil && c.State == saves.Queued && c.Barred:
-		return condition.Fault{Reason: condition.ReasonQueued, Message: "saves of other VMs of namespace " + o.instance.Namespace + " on node " + node + " write nothing or take long: this one waits for one of them to end; " +
+		return condition.Fault{Reason: condition.ReasonQueued, Message: "saves of other VMs of namespace " + o.Instance.Namespace + " on node " + node + " write nothing or take long: this one waits for one of them to end; " +
 			"look at the claims and pods of the VMs there whose condition HibernationInProgress says so"}
 	case c != nil && c.State == saves.Queued && c.Ahead == 1:
 		return condition.Fault{Reason: condition.ReasonQueued, Message: "1 save is under way or waiting on node " + node + " before it"}
 	case c != nil && c.State == saves.Queued:
 		return condition.Fault{Reason: condition.ReasonQueued, Message: fmt.Sprintf("%d saves are under way or waiting on node %s before it", c.Ahead, node)}
-	case o.instance.Spec.StopStrategy == kubevirtv1.HibernateSuspendToDisk:
+	case o.Instance.Spec.StopStrategy == kubevirtv1.HibernateSuspendToDisk:
 		return condition.Fault{Reason: condition.ReasonSuspending, Message: "the guest was asked to suspend itself to its own disk"}
 	}
-	f := condition.Fault{Reason: condition.ReasonSaving, Message: "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
+	f := condition.Fault{Reason: condition.ReasonSaving, Message: "the guest's memory is written to claim " + convert.HibernationVolume(o.Instance).ClaimName}
 	if c != nil && c.Aside && c.Active() {
 		f.Message += "; it writes nothing or takes long, and other VMs of node " + node + " no longer wait for it: see that claim's storage"
 	}
@@ -255,8 +247,8 @@ func underWay(o *state, c *saves.Call) condition.Fault {
 }
 
 // failure is why a call failed, and what follows.
-func failure(o *state, c *saves.Call) condition.Fault {
-	node, words := o.pod.Spec.NodeName, o.errorWords(c.Err)
+func failure(o *view.View, c *saves.Call) condition.Fault {
+	node, words := o.Pod.Spec.NodeName, o.ErrorWords(c.Err)
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
 		f := condition.Fault{Reason: condition.ReasonCannotSuspend, Message: "the guest can't suspend itself to disk and goes on: " + words}
@@ -267,7 +259,7 @@ func failure(o *state, c *saves.Call) condition.Fault {
 	case c.Directory == "":
 		return condition.Fault{Reason: condition.ReasonSuspendFailed, Message: "the guest was not suspended and goes on: " + words + "; it is asked again"}
 	case code == codes.ResourceExhausted:
-		return condition.Fault{Reason: condition.ReasonNoSpace, Message: "claim " + convert.HibernationVolume(o.instance).ClaimName + " has no room for the guest's memory, and the guest goes on: " +
+		return condition.Fault{Reason: condition.ReasonNoSpace, Message: "claim " + convert.HibernationVolume(o.Instance).ClaimName + " has no room for the guest's memory, and the guest goes on: " +
 			words + "; enlarge the claim, it is tried again"}
 	case code == codes.Unavailable:
 		return condition.Fault{Reason: condition.ReasonSaveFailed, Message: "the save on node " + node + " was cut off: " + words + "; it is tried again if the guest goes on"}
@@ -278,18 +270,18 @@ func failure(o *state, c *saves.Call) condition.Fault {
 // setTargets puts into the status of the volume where the guest's memory goes. What was recorded stays
 // until another try begins, or nobody wants one and the guest is known to go on: it may have been
 // saved there though the call for it failed.
-func setTargets(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	v := convert.HibernationVolume(o.instance)
+func setTargets(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	v := convert.HibernationVolume(o.Instance)
 	for i := range s.VolumeStatus {
 		w := &s.VolumeStatus[i]
 		last, target := v != nil && w.Name == v.Name, ""
 		began := began(o, w.HibernationInfo)
 		switch {
-		case last && o.stopStrategy() == kubevirtv1.HibernateSave && startable(o, s.Phase):
-			target = directoryPrefix(o.instance.Name) + o.now.UTC().Format(directoryTime)
-		case last && o.stopStrategy() == kubevirtv1.HibernateSave && callWanted(o):
-			target = path.Base(o.call.Directory)
-		case isTarget(o, *w) && o.stopStrategy() == "" && !unresolved(o):
+		case last && o.StopStrategy() == kubevirtv1.HibernateSave && startable(o, s.Phase):
+			target = directoryPrefix(o.Instance.Name) + o.Now.UTC().Format(directoryTime)
+		case last && o.StopStrategy() == kubevirtv1.HibernateSave && callWanted(o):
+			target = path.Base(o.Call.Directory)
+		case isTarget(o, *w) && o.StopStrategy() == "" && !unresolved(o):
 			w.HibernationInfo = nil
 			continue
 		default:
@@ -301,19 +293,19 @@ func setTargets(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 
 // began is when the first try of a save that was Queued began; nil: none has, or it never waited. It
 // stays for as long as the save is wanted.
-func began(o *state, recorded *kubevirtv1.HibernationInfo) *metav1.Time {
+func began(o *view.View, recorded *kubevirtv1.HibernationInfo) *metav1.Time {
 	switch {
 	case recorded != nil && recorded.StartTimestamp != nil:
 		return recorded.StartTimestamp
-	case callWanted(o) && o.call.State != saves.Queued && queued(o):
-		return new(metav1.NewTime(o.call.Begun.UTC().Truncate(time.Second)))
+	case callWanted(o) && o.Call.State != saves.Queued && queued(o):
+		return new(metav1.NewTime(o.Call.Begun.UTC().Truncate(time.Second)))
 	}
 	return nil
 }
 
 // queued: the status says that the save waits for its turn.
-func queued(o *state) bool {
-	c := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+func queued(o *view.View) bool {
+	c := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
 	return c != nil && c.Reason == condition.ReasonQueued
 }
 

@@ -16,6 +16,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -32,23 +33,23 @@ const (
 
 // saving is a VM that runs and is to be saved to the claim "memory", which its pod mounts from the
 // start if mounted.
-func saving(mounted bool, change ...func(*pod)) scene {
+func saving(mounted bool, change ...func(*view.Pod)) scene {
 	s := newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
 	if mounted {
 		s = s.withPod(change...)
 	} else {
-		volumes := s.instance.Spec.UtilityVolumes
-		s.instance.Spec.UtilityVolumes = nil
+		volumes := s.Instance.Spec.UtilityVolumes
+		s.Instance.Spec.UtilityVolumes = nil
 		s = s.withPod(change...)
-		s.instance.Spec.UtilityVolumes = volumes
+		s.Instance.Spec.UtilityVolumes = volumes
 	}
-	s.claims["memory"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "memory"}}
+	s.Claims["memory"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "memory"}}
 	return s.recordedAs(kubevirtv1.PhaseRunning)
 }
 
 // runs is a pod whose guest is in a state by its agent's report.
-func runs(state nodev1.State) func(*pod) {
-	return func(p *pod) {
+func runs(state nodev1.State) func(*view.Pod) {
+	return func(p *view.Pod) {
 		runsSince(time.Hour)(p)
 		heard(state)(p)
 	}
@@ -56,11 +57,11 @@ func runs(state nodev1.State) func(*pod) {
 
 // called has a call be known.
 func (s scene) called(change ...func(*saves.Call)) scene {
-	s.call = &saves.Call{State: saves.Running, Request: saves.Request{
-		Pod: s.pod.Name, UID: s.pod.UID, Node: s.pod.Spec.NodeName, Directory: path.Join(contract.HibernationFolder, testDirectory),
+	s.Call = &saves.Call{State: saves.Running, Request: saves.Request{
+		Pod: s.Pod.Name, UID: s.Pod.UID, Node: s.Pod.Spec.NodeName, Directory: path.Join(contract.HibernationFolder, testDirectory),
 	}}
 	for _, f := range change {
-		f(s.call)
+		f(s.Call)
 	}
 	return s
 }
@@ -98,48 +99,48 @@ func toSuspend(s scene) scene { return s.change(stopBy(kubevirtv1.HibernateSuspe
 func unasked(s scene) scene { return s.change(stopBy("")) }
 
 func ofBlock(s scene) scene {
-	s.claims["memory"].Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+	s.Claims["memory"].Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
 	return s
 }
 
-func noClaim(s scene) scene { delete(s.claims, "memory"); return s }
+func noClaim(s scene) scene { delete(s.Claims, "memory"); return s }
 
 func theAPISaysNo(s scene) scene {
-	s.refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "quota"}
+	s.Refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "quota"}
 	return s
 }
 
-func (s scene) leavesClaim() scene { s.instance.Spec.UtilityVolumes = nil; return s }
+func (s scene) leavesClaim() scene { s.Instance.Spec.UtilityVolumes = nil; return s }
 
 // forgotten has the claim gone from the cache, while the status has it.
 func forgotten(s scene) scene {
 	block := corev1.PersistentVolumeBlock
-	s.instance.Status.VolumeStatus = append(s.instance.Status.VolumeStatus, kubevirtv1.VolumeStatus{
+	s.Instance.Status.VolumeStatus = append(s.Instance.Status.VolumeStatus, kubevirtv1.VolumeStatus{
 		Name: "data", PersistentVolumeClaimInfo: &kubevirtv1.PersistentVolumeClaimInfo{ClaimName: "pg", VolumeMode: &block},
 	})
-	delete(s.claims, "pg")
+	delete(s.Claims, "pg")
 	return s
 }
 
 // onBlock has the guest have a disk on the claim "pg" with volumeMode Block.
 func onBlock(s scene) scene {
-	s.instance.Spec.Domain.Devices.Disks = append(s.instance.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "data"})
-	s.instance.Spec.Volumes = append(s.instance.Spec.Volumes, kubevirtv1.Volume{Name: "data", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
+	s.Instance.Spec.Domain.Devices.Disks = append(s.Instance.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "data"})
+	s.Instance.Spec.Volumes = append(s.Instance.Spec.Volumes, kubevirtv1.Volume{Name: "data", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
 	}})
 	block := corev1.PersistentVolumeBlock
-	s.claims["pg"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "pg"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}
+	s.Claims["pg"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "pg"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}
 	return s
 }
 
 // attachedBy has a pod that attaches the claim "memory".
 func (s scene) attachedBy(change ...func(*corev1.Pod)) scene {
-	p := launcher.Attachment(s.instance, s.pod.Pod, "memory", configuration.Default())
+	p := launcher.Attachment(s.Instance, s.Pod.Pod, "memory", configuration.Default())
 	p.UID, p.CreationTimestamp = "hp-1", metav1.NewTime(testTime)
 	for _, f := range change {
 		f(p)
 	}
-	s.attachments = append(s.attachments, p)
+	s.Attachments = append(s.Attachments, p)
 	return s
 }
 
@@ -183,8 +184,8 @@ func waits(reason string) func(*corev1.Pod) {
 }
 
 // mountedBy has the claim's mount be another container's, or at another path.
-func mountedBy(container, at string) func(*pod) {
-	return func(p *pod) {
+func mountedBy(container, at string) func(*view.Pod) {
+	return func(p *view.Pod) {
 		for i := range p.Spec.Containers {
 			c := &p.Spec.Containers[i]
 			for j := range c.VolumeMounts {
@@ -239,7 +240,7 @@ func TestDecideSaves(t *testing.T) {
 		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), cancel},
 		{"ended, its call not forgotten", written(saving(true, exited(0, ""))).called(doneAgo(0)), cancel},
 		{"ended, its call cut off just now", written(saving(true, exited(0, ""))).called(failedAgo(0, 1, errLost), unsure), cancel},
-		{"gone, its call not forgotten", scene{&state{now: testTime, call: new(saves.Call)}}, cancel},
+		{"gone, its call not forgotten", scene{&view.View{Now: testTime, Call: new(saves.Call)}}, cancel},
 
 		{"not mounted", saving(false, runs(running)), attach},
 		{"not mounted, its pod is deleted", saving(false, runs(running), ending), nothing},
@@ -269,10 +270,10 @@ func TestDecideSaves(t *testing.T) {
 		{"could not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, errSave)), save},
 	} {
 		in := c.in
-		if in.instance != nil && in.instance.DeletionTimestamp == nil {
+		if in.Instance != nil && in.Instance.DeletionTimestamp == nil {
 			in = written(in)
 		}
-		s := decide(in.state)
+		s := decide(in.View)
 		if s.do == label || s.do == relabel { // they come last
 			s = step{}
 		}
@@ -298,10 +299,10 @@ func TestRequests(t *testing.T) {
 		{"on a block disk as its status has it", forgotten(onBlock(saving(false, runs(running)).attachedBy(serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
 		{"suspends on a block disk", toSuspend(onBlock(saving(false, runs(running)))), saves.Request{}},
 	} {
-		s := decide(written(c.in).state)
-		c.want.Pod, c.want.UID, c.want.Node = c.in.pod.Name, c.in.pod.UID, "node-a"
+		s := decide(written(c.in).View)
+		c.want.Pod, c.want.UID, c.want.Node = c.in.Pod.Name, c.in.Pod.UID, "node-a"
 		if c.want.Directory != "" {
-			c.want.Instance = c.in.instance.UID
+			c.want.Instance = c.in.Instance.UID
 		}
 		if s.do != save || !reflect.DeepEqual(s.request, c.want) {
 			t.Errorf("%s: %q %+v, want %+v", c.name, s.do, s.request, c.want)
@@ -314,7 +315,7 @@ func TestRequests(t *testing.T) {
 func TestTargets(t *testing.T) {
 	const now = "restore-web-20260102T030405Z"
 	recorded := func(s scene) scene {
-		s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
+		s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
 		return s
 	}
 	for _, c := range []struct {
@@ -340,7 +341,7 @@ func TestTargets(t *testing.T) {
 		{"cancelled, mounted, not known", unasked(recorded(saving(true, runsSince(time.Hour)))), testDirectory},
 		{"to suspend", toSuspend(saving(true, runs(running))), ""},
 	} {
-		if got := recordedTarget(statusOf(c.in.state), "hibernate-memory"); got != c.want {
+		if got := recordedTarget(statusOf(c.in.View), "hibernate-memory"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -361,7 +362,7 @@ func TestBegan(t *testing.T) {
 		{"tried again", written(waited(saving(true, runs(savesV))).called(begun)).called(queuedBehind(1)), true},
 	} {
 		var got *metav1.Time
-		for _, s := range statusOf(c.in.state).VolumeStatus {
+		for _, s := range statusOf(c.in.View).VolumeStatus {
 			got = s.HibernationInfo.StartTimestamp
 		}
 		if (got != nil) != c.want || got != nil && !got.Equal(new(metav1.NewTime(testTime.Add(-time.Minute)))) {
@@ -373,19 +374,19 @@ func TestBegan(t *testing.T) {
 // savedSince is a guest that went on from its image and may have been saved to another since.
 func savedSince(claim, directory string) scene {
 	s := resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)
-	s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: claim, TargetFileName: directory}}}
+	s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: claim, TargetFileName: directory}}}
 	return s
 }
 
 // toNothing has the status name a claim and no directory.
 func toNothing(s scene) scene {
 	s = toTarget(s)
-	s.instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = ""
+	s.Instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = ""
 	return s
 }
 
 func troubled(s scene) scene {
-	s.attachTrouble = &condition.Fault{Reason: condition.ReasonFailedMount, Message: "no such volume"}
+	s.AttachTrouble = &condition.Fault{Reason: condition.ReasonFailedMount, Message: "no such volume"}
 	return s
 }
 
@@ -460,7 +461,7 @@ func TestHibernating(t *testing.T) {
 		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, condition.ReasonSuspendFailed, "QEMU said no"},
 		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, condition.ReasonSuspended, "suspended itself"},
 	} {
-		s := statusOf(c.in.state)
+		s := statusOf(c.in.View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
@@ -499,7 +500,7 @@ func TestUtilityVolumes(t *testing.T) {
 		{"in the pod", saving(false, runs(running)).attachedBy(serving), volumeInPod, "hp-1"},
 		{"its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), volumePending, ""},
 	} {
-		all := statusOf(c.in.state).VolumeStatus
+		all := statusOf(c.in.View).VolumeStatus
 		if len(all) != 1 {
 			t.Fatalf("%s: %+v", c.name, all)
 		}
@@ -511,14 +512,14 @@ func TestUtilityVolumes(t *testing.T) {
 			t.Errorf("%s: %+v attached by %q, want %s by %q", c.name, all[0], by, c.phase, c.by)
 		}
 	}
-	s := statusOf(saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).state)
+	s := statusOf(saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).View)
 	if got := s.VolumeStatus[0]; got.Reason != condition.ReasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
 		t.Errorf("it says %s %q", got.Reason, got.Message)
 	}
-	if got := statusOf(noClaim(unasked(saving(false, runs(running)))).state).VolumeStatus[0]; got.Reason != "" {
+	if got := statusOf(noClaim(unasked(saving(false, runs(running)))).View).VolumeStatus[0]; got.Reason != "" {
 		t.Errorf("of a claim that nobody wants to be attached it says %s %q", got.Reason, got.Message)
 	}
-	if got := statusOf(resumed(bound).change(onMemory("next")).state).VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
+	if got := statusOf(resumed(bound).change(onMemory("next")).View).VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
 		t.Errorf("of another claim of a guest that goes on: %+v", got)
 	}
 	for _, c := range []struct {
@@ -530,11 +531,11 @@ func TestUtilityVolumes(t *testing.T) {
 		{"it goes on", unasked(toTarget(saving(false, runs(running)).leavesClaim())), 0},
 		{"it was never to be saved there", unasked(toNothing(saving(false, runs(savesV)).leavesClaim())).called(), 0},
 	} {
-		if got := statusOf(c.in.state).VolumeStatus; len(got) != c.want {
+		if got := statusOf(c.in.View).VolumeStatus; len(got) != c.want {
 			t.Errorf("a volume that was taken away, %s: %+v, want %d", c.name, got, c.want)
 		}
 	}
-	if got := statusOf(resumed(bound).state).VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
+	if got := statusOf(resumed(bound).View).VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
 		t.Errorf("of a guest that goes on: %+v", got)
 	}
 }
@@ -552,7 +553,7 @@ func TestSavingWakes(t *testing.T) {
 		{"being attached for long", saving(false, runs(running)).attachedBy(placed, since(time.Minute)), quietInterval},
 		{"attached", saving(false, runs(savesV)).attachedBy(serving).called(), 0},
 	} {
-		if got := nextLook(written(c.in).state); got != c.want {
+		if got := nextLook(written(c.in).View); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
@@ -57,6 +56,3 @@ func orEmpty(m map[string]string) map[string]string {
 	maps.Copy(all, m)
 	return all
 }
-
-// uidOf is the instance that a pod was made for.
-func uidOf(labels map[string]string) types.UID { return types.UID(labels[contract.LabelCreatedBy]) }

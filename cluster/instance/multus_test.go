@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/multus"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -19,9 +20,9 @@ func onBlue(answer string, guest ...*nodev1.GuestInterface) scene {
 	return full().change(func(v *kubevirtv1.VirtualMachineInstance) {
 		v.Spec.Domain.Devices.Interfaces = append(v.Spec.Domain.Devices.Interfaces, kubevirtv1.Interface{Name: "blue"})
 		v.Spec.Networks = append(v.Spec.Networks, kubevirtv1.Network{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}})
-	}).withPod(runsSince(0), heard(running), ready, guestSays, func(p *pod) {
+	}).withPod(runsSince(0), heard(running), ready, guestSays, func(p *view.Pod) {
 		p.Annotations[multus.AnnotationStatus] = answer
-		s := p.report.VM.Status
+		s := p.Report.VM.Status
 		s.EffectiveSpec.Networks = append(s.EffectiveSpec.Networks, &specv1.NetworkInterface{
 			Name: "blue", Mac: "02:00:00:00:00:07",
 			Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "bridge", Interface: blue, LinkDown: true, Queues: 4}},
@@ -52,7 +53,7 @@ func TestNetworksOfMultus(t *testing.T) {
 	} {
 		want := want
 		test.change(&want)
-		got := statusOf(test.scene.state).Interfaces
+		got := statusOf(test.scene.View).Interfaces
 		if len(got) != 2 {
 			t.Errorf("%s: %d interfaces, want 2", name, len(got))
 			continue

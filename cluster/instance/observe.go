@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/internal/machineid"
 )
 
 const (
@@ -36,34 +35,34 @@ const (
 // The cache may be behind. What it has is only ever older than what is there, and steps that
 // follow from it fail or do nothing then; but that something is not in it says nothing, and
 // the API server is asked.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*state, error) {
-	o := &state{now: r.Now().UTC().Truncate(time.Second)}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*view.View, error) {
+	o := &view.View{Now: r.Now().UTC().Truncate(time.Second)}
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{IndexInstance: key.Name}); err != nil {
 		return nil, err
 	}
 	var err error
-	if o.instance, err = r.instance(ctx, key, pods.Items); err != nil {
+	if o.Instance, err = r.instance(ctx, key, pods.Items); err != nil {
 		return nil, err
 	}
 	for i := range pods.Items {
-		p := &pod{Pod: &pods.Items[i]}
+		p := &view.Pod{Pod: &pods.Items[i]}
 		switch {
-		case o.instance == nil || uidOf(p.Labels) != o.instance.UID:
-			o.others = append(o.others, p)
-		case r.owns(o.instance, p.Pod):
-			o.pod = p
-		case supersededIn(o.instance, p.Pod):
-			o.others = append(o.others, p)
+		case o.Instance == nil || view.UIDOf(p.Labels) != o.Instance.UID:
+			o.Others = append(o.Others, p)
+		case r.owns(o.Instance, p.Pod):
+			o.Pod = p
+		case view.SupersededIn(o.Instance, p.Pod):
+			o.Others = append(o.Others, p)
 		}
 	}
 	if call, has := r.Saves.Look(key); has {
-		o.call = &call
+		o.Call = &call
 	}
-	if o.instance == nil && len(o.others) == 0 && o.call == nil {
+	if o.Instance == nil && len(o.Others) == 0 && o.Call == nil {
 		return nil, nil
 	}
-	if o.instance != nil {
+	if o.Instance != nil {
 		if err := r.findPod(ctx, o); err != nil {
 			return nil, err
 		}
@@ -74,27 +73,27 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*st
 			return nil, err
 		}
 	}
-	for _, p := range append(o.others, o.pod) {
+	for _, p := range append(o.Others, o.Pod) {
 		if p != nil {
 			if err := r.look(ctx, o, p); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if o.instance != nil && suspicious(o) {
-		o.pod.trouble = r.trouble(ctx, o)
+	if o.Instance != nil && suspicious(o) {
+		o.Pod.Trouble = r.trouble(ctx, o)
 	}
 	return o, r.observeSave(ctx, o)
 }
 
 // trouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
-func (r *Reconciler) trouble(ctx context.Context, o *state) *condition.Fault {
-	f, err := r.eventsOf(ctx, o.pod.Pod)
+func (r *Reconciler) trouble(ctx context.Context, o *view.View) *condition.Fault {
+	f, err := r.eventsOf(ctx, o.Pod.Pod)
 	if err == nil {
 		return f
 	}
-	if was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
+	if was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
 		return &condition.Fault{Reason: was.Reason, Message: was.Message}
 	}
 	return nil
@@ -114,28 +113,28 @@ func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fa
 
 // observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of
 // one that was saved what its pod and node were like.
-func (r *Reconciler) observeSave(ctx context.Context, o *state) error {
-	if o.instance == nil || o.pod == nil {
+func (r *Reconciler) observeSave(ctx context.Context, o *view.View) error {
+	if o.Instance == nil || o.Pod == nil {
 		return nil
 	}
-	if !o.pod.gone {
+	if !o.Pod.Gone {
 		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.InNamespace(o.pod.Namespace), client.MatchingFields{IndexAttached: string(o.pod.UID)}); err != nil {
+		if err := r.Client.List(ctx, &pods, client.InNamespace(o.Pod.Namespace), client.MatchingFields{IndexAttached: string(o.Pod.UID)}); err != nil {
 			return err
 		}
 		for i := range pods.Items {
-			o.attachments = append(o.attachments, &pods.Items[i])
+			o.Attachments = append(o.Attachments, &pods.Items[i])
 		}
 	}
 	if p := suspiciousAttachment(o); p != nil {
-		o.attachTrouble, _ = r.eventsOf(ctx, p)
+		o.AttachTrouble, _ = r.eventsOf(ctx, p)
 	}
-	if _, is := lastImage(o); !is || o.final() {
+	if _, is := lastImage(o); !is || o.Final() {
 		return nil
 	}
-	o.images = r.Images(o.pod.Pod)
-	n, err := r.node(ctx, r.Client, o.pod.Spec.NodeName)
-	o.pod.node.labels = n.labels
+	o.Images = r.Images(o.Pod.Pod)
+	n, err := r.node(ctx, r.Client, o.Pod.Spec.NodeName)
+	o.Pod.Node.Labels = n.Labels
 	return err
 }
 
@@ -148,7 +147,7 @@ func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pod
 	}
 	vmi = r.writes.latest(key, vmi)
 	for i := range pods {
-		if vmi == nil || uidOf(pods[i].Labels) != vmi.UID {
+		if vmi == nil || view.UIDOf(pods[i].Labels) != vmi.UID {
 			return get(ctx, r.Live, key, new(kubevirtv1.VirtualMachineInstance))
 		}
 	}
@@ -157,28 +156,28 @@ func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pod
 
 // findPod looks for a pod that the instance's status knows, or that may be about to be made,
 // and that the cache does not have.
-func (r *Reconciler) findPod(ctx context.Context, o *state) error {
-	if o.pod != nil || o.final() && !o.deleting() || o.neverHadPod() && !o.deleting() {
+func (r *Reconciler) findPod(ctx context.Context, o *view.View) error {
+	if o.Pod != nil || o.Final() && !o.Deleting() || o.NeverHadPod() && !o.Deleting() {
 		return nil
 	}
-	found, err := r.ownPod(ctx, o.instance)
+	found, err := r.ownPod(ctx, o.Instance)
 	if err != nil {
 		return err
 	}
-	if o.pod = r.vanished(o.instance); found != nil {
-		o.pod = &pod{Pod: found}
+	if o.Pod = r.vanished(o.Instance); found != nil {
+		o.Pod = &view.Pod{Pod: found}
 	}
 	return nil
 }
 
 // vanished is the pod that the status of an instance names and that is not there; nil: it names
 // none, or the VM has ended.
-func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *pod {
-	uid, node, had := active(&vmi.Status)
-	if !had || isFinal(vmi.Status.Phase) {
+func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *view.Pod {
+	uid, node, had := view.Active(&vmi.Status)
+	if !had || view.IsFinal(vmi.Status.Phase) {
 		return nil
 	}
-	return &pod{gone: true, Pod: &corev1.Pod{
+	return &view.Pod{Gone: true, Pod: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: r.PodName(vmi), UID: uid},
 		Spec:       corev1.PodSpec{NodeName: node},
 	}}
@@ -198,38 +197,30 @@ func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineI
 // named in its status. The garbage collector takes the owner from the pods of an instance that is
 // deleted with --cascade=orphan.
 func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
-	if p.Name != r.PodName(vmi) || uidOf(p.Labels) != vmi.UID || supersededIn(vmi, p) {
+	if p.Name != r.PodName(vmi) || view.UIDOf(p.Labels) != vmi.UID || view.SupersededIn(vmi, p) {
 		return false
 	}
-	uid, _, named := active(&vmi.Status)
+	uid, _, named := view.Active(&vmi.Status)
 	return metav1.IsControlledBy(p, vmi) || metav1.GetControllerOf(p) == nil && named && p.UID == uid
-}
-
-// supersededIn: the instance's status names another pod, which was there before this one and may
-// have vanished: a controller made this one from a cache that was behind. An instance has one pod
-// in its life.
-func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
-	uid, _, had := active(&vmi.Status)
-	return had && uid != p.UID && uidOf(p.Labels) == vmi.UID
 }
 
 // observeClaims reads the claims that the instance names, and before it has a pod whether they are
 // filled.
-func (r *Reconciler) observeClaims(ctx context.Context, o *state) error {
-	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
-	for _, name := range claimNames(o.instance) {
-		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
+func (r *Reconciler) observeClaims(ctx context.Context, o *view.View) error {
+	o.Claims, o.Filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
+	for _, name := range claimNames(o.Instance) {
+		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.Instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {
 			return err
 		}
 		if claim == nil {
 			continue
 		}
-		o.claims[name] = claim
-		if o.pod != nil || o.final() {
+		o.Claims[name] = claim
+		if o.Pod != nil || o.Final() {
 			continue
 		}
-		if o.filling[name], err = r.filling(ctx, claim); err != nil {
+		if o.Filling[name], err = r.filling(ctx, claim); err != nil {
 			return err
 		}
 	}
@@ -237,91 +228,65 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *state) error {
 }
 
 // look fills in what is known of the node that a pod is bound to, or may have been.
-func (r *Reconciler) look(ctx context.Context, o *state, p *pod) (err error) {
-	name, machine := p.Spec.NodeName, o.machine(p)
+func (r *Reconciler) look(ctx context.Context, o *view.View, p *view.Pod) (err error) {
+	name, machine := p.Spec.NodeName, o.Machine(p)
 	switch {
-	case p.stray():
-		p.hosts, err = r.hosts(ctx, p.UID)
+	case p.Stray():
+		p.Hosts, err = r.hosts(ctx, p.UID)
 		return err
 	case name == "":
 		return nil
 	}
-	p.report = r.Agents.Report(name, p.UID)
-	ended := computeEnd(p.Pod) != nil && !p.lives()
-	if p.node.exists = true; machine == nil && ended && !p.deleting() {
+	p.Report = r.Agents.Report(name, p.UID)
+	ended := view.ComputeEnd(p.Pod) != nil && !p.Lives()
+	if p.Node.Exists = true; machine == nil && ended && !p.Deleting() {
 		return nil // it matters no more
 	}
-	if p.node, err = r.node(ctx, r.Client, name); err != nil {
+	if p.Node, err = r.node(ctx, r.Client, name); err != nil {
 		return err
 	}
-	if p.node.lost() || machine != nil && (ended || p.promised) {
+	if p.Node.Lost() || machine != nil && (ended || p.Promised) {
 		// Much follows from it.
-		if p.node, err = r.node(ctx, r.Live, name); err != nil {
+		if p.Node, err = r.node(ctx, r.Live, name); err != nil {
 			return err
 		}
 	}
-	if p.replaced = replaces(p.node.machine, machine); ended && !p.replaced && !p.deleting() {
-		p.node = node{exists: true} // it matters no more
+	if p.Replaced = view.Replaces(p.Node.Machine, machine); ended && !p.Replaced && !p.Deleting() {
+		p.Node = view.Node{Exists: true} // it matters no more
 		return nil
 	}
-	if p.report.Current || !p.node.exists {
+	if p.Report.Current || !p.Node.Exists {
 		return nil
 	}
 	lease, err := get(ctx, r.Live, types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: name}, new(coordinationv1.Lease))
 	if lease != nil && lease.Spec.RenewTime != nil {
-		p.node.renewed = lease.Spec.RenewTime.Time
-		p.node.seen = r.leases.see(name, p.node.renewed, r.Now())
+		p.Node.Renewed = lease.Spec.RenewTime.Time
+		p.Node.Seen = r.leases.see(name, p.Node.Renewed, r.Now())
 	}
 	return err
 }
 
-// machine is the one that a pod's VM was started on; nil: that is not known, or matters no more.
-func (o *state) machine(p *pod) *kubevirtv1.NodeMachine {
-	if p != o.pod || o.final() {
-		return nil
-	}
-	return o.instance.Status.NodeMachine
-}
-
-// machineOf is which machine a Node is; nil: it doesn't say. Where the firmware has no UUID the kubelet takes the machine
-// id in its place, which another system on the same machine does not have, and which some systems make again with each boot.
-func machineOf(o *corev1.Node) *kubevirtv1.NodeMachine {
-	plain := func(id string) string { return strings.ToLower(strings.ReplaceAll(id, "-", "")) }
-	info := o.Status.NodeInfo
-	identity := machineid.Of(info.SystemUUID)
-	if identity == "" || plain(info.SystemUUID) == plain(info.MachineID) {
-		return nil
-	}
-	return &kubevirtv1.NodeMachine{NodeUID: o.UID, Identity: identity}
-}
-
-// replaces: a Node is another machine than it was. By deleting the Node the administrator has said that nothing runs there
-// any more, and the one that is there now is as good as any.
-func replaces(now, before *kubevirtv1.NodeMachine) bool {
-	return now != nil && before != nil && now.NodeUID == before.NodeUID && before.Identity != "" && now.Identity != before.Identity
-}
-
 // hosts are the nodes that may have had a pod: those with an agent, and those that have had one.
-func (r *Reconciler) hosts(ctx context.Context, pod types.UID) ([]*host, error) {
+func (r *Reconciler) hosts(ctx context.Context, pod types.UID) ([]*view.Host, error) {
 	var all corev1.NodeList
 	if err := r.Live.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing the nodes that may have pod %s: %w", pod, err)
 	}
-	known := make(map[string]node)
+	known := make(map[string]view.Node)
 	for _, name := range r.Agents.Nodes() {
-		known[name] = node{} // unless there is a Node
+		known[name] = view.Node{} // unless there is a Node
 	}
 	for i := range all.Items {
 		o := &all.Items[i]
 		_, has := known[o.Name]
 		_, had := o.Labels[contract.LabelSchedulable]
 		if _, written := o.Annotations[contract.AnnotationHeartbeat]; has || had || written {
-			known[o.Name] = nodeOf(o)
+			known[o.Name] = view.NodeOf(o)
 		}
 	}
-	hosts := make([]*host, 0, len(known))
+	hosts := make([]*view.Host, 0, len(known))
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		hosts = append(hosts, &host{name: name, node: known[name], report: r.Agents.Report(name, pod)})
+		hosts = append(hosts, &view.Host{NodeName: name, Node: known[name], Report: r.Agents.Report(name, pod)})
 	}
 	return hosts, nil
 }
@@ -349,32 +314,12 @@ func (l *leases) see(node string, renewed, now time.Time) time.Time {
 	return now
 }
 
-func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (node, error) {
+func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (view.Node, error) {
 	found, err := get(ctx, from, types.NamespacedName{Name: name}, new(corev1.Node))
 	if err != nil || found == nil {
-		return node{}, err
+		return view.Node{}, err
 	}
-	return nodeOf(found), nil
-}
-
-// shutdownMessage is in what the kubelet says of a node that is not ready as it shuts down
-// (pkg/kubelet/nodeshutdown of Kubernetes).
-const shutdownMessage = "node is shutting down"
-
-// nodeOf is what a Node says.
-func nodeOf(o *corev1.Node) node {
-	n := node{exists: true, ready: corev1.ConditionUnknown, since: o.CreationTimestamp.Time, labels: o.Labels, machine: machineOf(o)}
-	for _, c := range o.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			n.ready, n.since = c.Status, c.LastTransitionTime.Time
-			n.shuttingDown = c.Status == corev1.ConditionFalse && strings.Contains(c.Message, shutdownMessage)
-		}
-	}
-	for _, t := range o.Spec.Taints {
-		n.outOfService = n.outOfService || t.Key == corev1.TaintNodeOutOfService
-		n.formerOff = n.formerOff || t.Key == contract.TaintFormerMachineOff
-	}
-	return n
+	return view.NodeOf(found), nil
 }
 
 // get is client.Get, with the zero value for what is not there.

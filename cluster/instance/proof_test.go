@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -28,28 +29,28 @@ const (
 // circumstance is a state of one part of the cluster.
 type circumstance struct {
 	name string
-	set  func(*pod)
+	set  func(*view.Pod)
 }
 
 // objects are what the API server may have of a pod, and what there is of it.
 var objects = []circumstance{
-	{"unbound", func(*pod) {}},
+	{"unbound", func(*view.Pod) {}},
 	{"unbound, deleted", ending},
 	{"gone, node unknown", gone},
 	{"bound", bound},
-	{"bound, deleted", func(p *pod) { bound(p); ending(p) }},
-	{"bound, deleted by force", func(p *pod) { bound(p); ending(p); p.DeletionGracePeriodSeconds = new(int64) }},
-	{"gone", func(p *pod) { gone(p); bound(p) }},
+	{"bound, deleted", func(p *view.Pod) { bound(p); ending(p) }},
+	{"bound, deleted by force", func(p *view.Pod) { bound(p); ending(p); p.DeletionGracePeriodSeconds = new(int64) }},
+	{"gone", func(p *view.Pod) { gone(p); bound(p) }},
 }
 
 // statuses are what a kubelet says of the VM's container.
 var statuses = []circumstance{
-	{"nothing", func(*pod) {}},
+	{"nothing", func(*view.Pod) {}},
 	{"rejected", failed},
 	{"waiting", inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
 	{"running", runsSince(time.Minute)},
 	{"lost sight of", lostSight},
-	{"lost sight of, never identified", func(p *pod) { lostSight(p); unidentified(p) }},
+	{"lost sight of, never identified", func(p *view.Pod) { lostSight(p); unidentified(p) }},
 	{"unknown to the runtime", exited(255, "")},
 	{"ended after an unknown run", startedAnew},
 	{seenEnd, exited(0, "")},
@@ -59,8 +60,8 @@ const seenEnd = "ended"
 
 // reports are what an agent says by itself.
 var reports = []circumstance{
-	{awayShort, unheardFor(heardPatience - 1)},
-	{awayLong, unheardFor(heardPatience)},
+	{awayShort, unheardFor(view.HeardPatience - 1)},
+	{awayLong, unheardFor(view.HeardPatience)},
 	{"has no VM", heard()},
 	{startsVM, heard(nodev1.State_STATE_STARTING)},
 	{runsVM, heard(running)},
@@ -79,14 +80,14 @@ const (
 
 // nodeStates are those of Node objects, with the time for which they have been so left out.
 var nodeStates = []circumstance{
-	{"ready", func(*pod) {}},
+	{"ready", func(*view.Pod) {}},
 	{"not ready", readiness(corev1.ConditionFalse)},
 	{"unknown", readiness(corev1.ConditionUnknown)},
 	{"tainted, ready", outOfService},
-	{nodeTainted, func(p *pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
-	{nodeReplaced, func(p *pod) { p.replaced = true }},
-	{nodeReplacedTainted, func(p *pod) { p.replaced, p.node.formerOff = true, true }},
-	{nodeDeleted, func(p *pod) { p.node = node{} }},
+	{nodeTainted, func(p *view.Pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
+	{nodeReplaced, func(p *view.Pod) { p.Replaced = true }},
+	{nodeReplacedTainted, func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }},
+	{nodeDeleted, func(p *view.Pod) { p.Node = view.Node{} }},
 }
 
 const (
@@ -158,36 +159,36 @@ func (c combination) mayRun() bool {
 }
 
 // observed is what a controller sees.
-func (c combination) observed() *state {
+func (c combination) observed() *view.View {
 	if c.record == "" {
-		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).state
+		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).View
 	}
-	s := on(c.record, func(p *pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
+	s := on(c.record, func(p *view.Pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
 	if c.unbound() || c.stray() {
-		s.pod.Spec.NodeName = ""
+		s.Pod.Spec.NodeName = ""
 	}
 	if c.stray() {
-		here := s.pod.host
-		s.pod.host, s.pod.hosts = host{}, []*host{&here, {name: "node-b", node: node{exists: true, ready: corev1.ConditionTrue}}}
+		here := s.Pod.Host
+		s.Pod.Host, s.Pod.Hosts = view.Host{}, []*view.Host{&here, {NodeName: "node-b", Node: view.Node{Exists: true, Ready: corev1.ConditionTrue}}}
 	}
 	if c.replaced() {
-		s.instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", Identity: machineid.Of("4c4c4544-0042")}
+		s.Instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", Identity: machineid.Of("4c4c4544-0042")}
 	}
 	if c.deleted {
 		s = s.deleted()
 	}
-	return s.state
+	return s.View
 }
 
 // follow has one step's effect seen, and reports whether another VM may be started by it, or the
 // pod be lost from sight.
-func (c combination) follow(o *state, s step) (over bool) {
+func (c combination) follow(o *view.View, s step) (over bool) {
 	switch s.do {
 	case create, release, finalize:
 		return true
 	case write:
-		o.instance.Status = *s.status
-		return isFinal(s.status.Phase)
+		o.Instance.Status = *s.status
+		return view.IsFinal(s.status.Phase)
 	case confirm:
 		c.ask(s.pod)
 	case remove, destroy:
@@ -199,20 +200,20 @@ func (c combination) follow(o *state, s step) (over bool) {
 			bound(s.pod) // as it was before it was deleted
 		}
 	case kill, hurry:
-		s.pod.hurried = true
+		s.pod.Hurried = true
 	case relabel:
-		s.pod.relabelled = true
+		s.pod.Relabelled = true
 	case label:
-		o.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
+		o.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	}
 	return false
 }
 
 // ask is what the agents answer.
-func (c combination) ask(p *pod) {
-	say := func(h *host, a answer) { h.asked, h.promised, h.denied = true, a == promises, a == denies }
-	say(&p.host, c.answer)
-	for i, h := range p.hosts {
+func (c combination) ask(p *view.Pod) {
+	say := func(h *view.Host, a answer) { h.Asked, h.Promised, h.Denied = true, a == promises, a == denies }
+	say(&p.Host, c.answer)
+	for i, h := range p.Hosts {
 		if i == 0 {
 			say(h, c.answer)
 		} else {
@@ -250,7 +251,7 @@ func TestProof(t *testing.T) {
 }
 
 // walk takes steps until the VM may be started again, or nothing is left to do.
-func (c combination) walk(o *state) step {
+func (c combination) walk(o *view.View) step {
 	for range maxSteps {
 		s := decide(o)
 		if s.do == nothing || c.follow(o, s) {
@@ -261,17 +262,17 @@ func (c combination) walk(o *state) step {
 }
 
 // untold is what is missing where a wait is to be said; empty: it is said.
-func untold(o *state) string {
-	if o.instance.Status.Phase == kubevirtv1.PhasePending && condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
+func untold(o *view.View) string {
+	if o.Instance.Status.Phase == kubevirtv1.PhasePending && condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
 		return "" // another's pod is waited for
 	}
-	ready := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionReady)
+	ready := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
-	case o.final():
+	case o.Final():
 		return ""
 	case ready == nil:
 		return "has no condition Ready"
-	case o.instance.Status.Phase == kubevirtv1.PhaseUnknown && (ready.Status != metav1.ConditionFalse || ready.Reason == "" || ready.Message == ""):
+	case o.Instance.Status.Phase == kubevirtv1.PhaseUnknown && (ready.Status != metav1.ConditionFalse || ready.Reason == "" || ready.Message == ""):
 		return fmt.Sprintf("Ready is %+v", ready)
 	}
 	return ""
@@ -324,15 +325,15 @@ func TestWordsOfAgents(t *testing.T) {
 	}
 	for n := range nodev1.State_name {
 		state := nodev1.State(n)
-		p := newScene().withPod(exited(0, ""), heard(state)).pod
-		if got := p.ended(); got != over[state] {
+		p := newScene().withPod(exited(0, ""), heard(state)).Pod
+		if got := p.Ended(); got != over[state] {
 			t.Errorf("%v: ended %v, want %v", state, got, over[state])
 		}
 	}
-	if p := newScene().withPod(exited(0, ""), heard(1000)).pod; p.ended() {
+	if p := newScene().withPod(exited(0, ""), heard(1000)).Pod; p.Ended() {
 		t.Error("a state of a newer agent is taken for an end")
 	}
-	if p := newScene().withPod(exited(0, ""), func(p *pod) { p.report = nodes.Report{} }).pod; !p.ended() {
+	if p := newScene().withPod(exited(0, ""), func(p *view.Pod) { p.Report = nodes.Report{} }).Pod; !p.Ended() {
 		t.Error("an end that the kubelet saw waits for an agent")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -133,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("%s: %w", next.do, err)
-		case o.instance == nil && len(o.others) == 0 && o.call == nil:
+		case o.Instance == nil && len(o.Others) == 0 && o.Call == nil:
 			return reconcile.Result{}, nil
 		}
 	}
@@ -143,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // round is one call of Reconcile.
 type round struct {
 	*Reconciler
-	o   *state
+	o   *view.View
 	key types.NamespacedName
 	// failures are what is tried again later though the round went on; again is when, if
 	// sooner than that.

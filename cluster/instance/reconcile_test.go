@@ -20,6 +20,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -197,7 +198,7 @@ func TestFilling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.restarts = false
-			claim := newScene().withClaim("").claims["data"]
+			claim := newScene().withClaim("").Claims["data"]
 			claim.Namespace = namespace
 			claim.Annotations = map[string]string{usePopulator: test.populator}
 			w.must(w.server.Create(t.Context(), claim))
@@ -229,7 +230,7 @@ func TestFillingWithoutCDI(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.restarts = false
-		claim := newScene().withClaim("").claims["data"]
+		claim := newScene().withClaim("").Claims["data"]
 		claim.Namespace, claim.OwnerReferences = namespace, nil
 		claim.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: phase}
 		w.must(w.server.Create(t.Context(), claim))
@@ -328,7 +329,7 @@ func TestEvents(t *testing.T) {
 // TestRemovesThatVeryPod: another pod that has got the name meanwhile is not deleted.
 func TestRemovesThatVeryPod(t *testing.T) {
 	w := newWorld(t)
-	p := &pod{Pod: &corev1.Pod{
+	p := &view.Pod{Pod: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "virt-launcher-web", UID: "first"}, Spec: corev1.PodSpec{NodeName: "node-a"},
 	}}
 	other := p.DeepCopy()
@@ -344,15 +345,15 @@ func TestRemovesThatVeryPod(t *testing.T) {
 			return apierrors.NewConflict(corev1.Resource("pods"), o.GetName(), errors.New("another UID"))
 		},
 	})
-	round := &round{Reconciler: r, o: new(state)}
+	round := &round{Reconciler: r, o: new(view.View)}
 	if err := round.remove(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if asked == nil || *asked != "first" {
 		t.Errorf("deleted is what has the UID %v, want that of the pod", asked)
 	}
-	if !p.gone || p.UID != "first" {
-		t.Errorf("gone: %v, UID %s; want that the pod is gone", p.gone, p.UID)
+	if !p.Gone || p.UID != "first" {
+		t.Errorf("gone: %v, UID %s; want that the pod is gone", p.Gone, p.UID)
 	}
 }
 
@@ -389,7 +390,7 @@ func TestRefusedPromise(t *testing.T) {
 		t.Fatal("it has ended while a process runs")
 	}
 	g.runs = false
-	if !w.within(2*confirmAgain, func() bool { return isFinal(w.phase()) }) {
+	if !w.within(2*confirmAgain, func() bool { return view.IsFinal(w.phase()) }) {
 		t.Errorf("phase %s: the agent was not asked again", w.phase())
 	}
 }
@@ -407,11 +408,11 @@ func TestNobodyWaits(t *testing.T) {
 	w.deletePods()
 	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
 	w.reconcile(w.controller())
-	if isFinal(w.phase()) || len(asks.made) != 1 {
+	if view.IsFinal(w.phase()) || len(asks.made) != 1 {
 		t.Fatalf("phase %s and %d calls, want one whose answer has not come", w.phase(), len(asks.made))
 	}
 	asks.end(t.Context())
-	if w.reconcile(w.controller()); !isFinal(w.phase()) {
+	if w.reconcile(w.controller()); !view.IsFinal(w.phase()) {
 		t.Errorf("phase %s though the agent has promised that it has ended", w.phase())
 	}
 }
@@ -485,7 +486,7 @@ func TestWebhookChangesLabels(t *testing.T) {
 // TestInstanceOf: whose a pod is, and that nobody else's is taken for a VM's.
 func TestInstanceOf(t *testing.T) {
 	of := func(change func(*corev1.Pod)) *corev1.Pod {
-		p, _ := makePod(newScene().instance, nil)
+		p, _ := makePod(newScene().Instance, nil)
 		change(p)
 		return p
 	}
@@ -501,7 +502,7 @@ func TestInstanceOf(t *testing.T) {
 		{"no launcher", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) }), ""},
 		{"of no instance", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelCreatedBy) }), ""},
 	} {
-		if got := instanceOf(test.pod); got != test.want {
+		if got := view.InstanceOf(test.pod); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -43,18 +44,18 @@ func (z sizing) String() string {
 
 // sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
 // ran counts: one that goes on from an image may have grown before.
-func sizings(o *state) (all []sizing) {
-	effective := o.effective()
-	if effective == nil || o.instance.Annotations[contract.AnnotationLiveSize] == "" {
+func sizings(o *view.View) (all []sizing) {
+	effective := o.Effective()
+	if effective == nil || o.Instance.Annotations[contract.AnnotationLiveSize] == "" {
 		return nil
 	}
-	if cpu := o.instance.Spec.Domain.CPU; cpu != nil {
+	if cpu := o.Instance.Spec.Domain.CPU; cpu != nil {
 		wanted := uint64(max(cpu.Sockets, 1)) * uint64(max(cpu.Cores, 1)) * uint64(max(cpu.Threads, 1))
 		if now := spec.VCPUs(effective.GetCpu()); wanted > now && wanted <= spec.MaxVCPUs {
 			all = append(all, sizing{condition: kubevirtv1.ConditionHotVCPUChange, vcpus: uint32(wanted)})
 		}
 	}
-	wanted, err := convert.GuestMemory(&o.instance.Spec)
+	wanted, err := convert.GuestMemory(&o.Instance.Spec)
 	now, known := currentMemory(effective)
 	if err == nil && known && wanted != now {
 		all = append(all, sizing{condition: kubevirtv1.ConditionHotMemoryChange, memory: wanted})
@@ -64,10 +65,10 @@ func sizings(o *state) (all []sizing) {
 
 // resizeGuest has a guest that runs be given the size that its instance wants. What was refused is not
 // asked for again.
-func resizeGuest(o *state) step {
-	p := o.pod
-	if p == nil || p.gone || p.deleting() || p.ended() || p.resized || o.recorded() != kubevirtv1.PhaseRunning || o.stopStrategy() != "" ||
-		p.report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
+func resizeGuest(o *view.View) step {
+	p := o.Pod
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Resized || o.Recorded() != kubevirtv1.PhaseRunning || o.StopStrategy() != "" ||
+		p.Report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
 		return step{}
 	}
 	for _, z := range sizings(o) {
@@ -79,22 +80,22 @@ func resizeGuest(o *state) step {
 }
 
 // wasRefused: the status says that the guest can't be given that size.
-func wasRefused(o *state, z sizing) bool {
-	c := condition.Find(o.instance.Status.Conditions, z.condition)
+func wasRefused(o *view.View, z sizing) bool {
+	c := condition.Find(o.Instance.Status.Conditions, z.condition)
 	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, condition.Sentence(z.String()+": "))
 }
 
 // resizeConditions are of what a guest is being given, or was refused.
-func resizeConditions(o *state, phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
+func resizeConditions(o *view.View, phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
 	if phase != kubevirtv1.PhaseRunning {
 		return nil
 	}
 	for _, z := range sizings(o) {
-		switch f := o.unsized[z.condition]; {
+		switch f := o.Unsized[z.condition]; {
 		case f != nil:
 			all = append(all, condition.New(z.condition, metav1.ConditionFalse, f.Reason, z.String()+": "+f.Message))
 		case wasRefused(o, z):
-			all = append(all, *condition.Find(o.instance.Status.Conditions, z.condition))
+			all = append(all, *condition.Find(o.Instance.Status.Conditions, z.condition))
 		default:
 			all = append(all, condition.New(z.condition, metav1.ConditionTrue, condition.ReasonResizing, "the guest is given "+z.String()))
 		}
@@ -103,8 +104,8 @@ func resizeConditions(o *state, phase kubevirtv1.Phase) (all []kubevirtv1.Condit
 }
 
 // resize gives the pod what the guest's new size takes, and has the agent resize the guest.
-func (t *round) resize(ctx context.Context, p *pod, z sizing) {
-	p.resized = true
+func (t *round) resize(ctx context.Context, p *view.Pod, z sizing) {
+	p.Resized = true
 	err := t.resizePod(ctx, p)
 	if err == nil {
 		err = t.resizeVM(p, z)
@@ -112,16 +113,16 @@ func (t *round) resize(ctx context.Context, p *pod, z sizing) {
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.FailedPrecondition, codes.InvalidArgument, codes.PermissionDenied, codes.Unimplemented:
-		if t.o.unsized == nil {
-			t.o.unsized = make(map[string]*condition.Fault)
+		if t.o.Unsized == nil {
+			t.o.Unsized = make(map[string]*condition.Fault)
 		}
-		t.o.unsized[z.condition] = &condition.Fault{Reason: condition.ReasonRefused, Message: t.o.errorWords(err)}
+		t.o.Unsized[z.condition] = &condition.Fault{Reason: condition.ReasonRefused, Message: t.o.ErrorWords(err)}
 	default:
 		t.failures = append(t.failures, fmt.Errorf("giving the VM of pod %s %v: %w", p.Name, z, err))
 	}
 }
 
-func (t *round) resizeVM(p *pod, z sizing) error {
+func (t *round) resizeVM(p *view.Pod, z sizing) error {
 	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.vcpus}
 	if z.memory != 0 {
 		request.Memory = spec.FormatQuantity(z.memory)
@@ -137,8 +138,8 @@ func (t *round) resizeVM(p *pod, z sizing) error {
 
 // resizePod has the pod request, and be limited to, the CPUs that a pod would for the instance as it is now.
 // An API server that can't change a running pod leaves it as it is.
-func (t *round) resizePod(ctx context.Context, p *pod) error {
-	wanted, err := t.Pod(t.o.instance.DeepCopy(), t.o.claims)
+func (t *round) resizePod(ctx context.Context, p *view.Pod) error {
+	wanted, err := t.Pod(t.o.Instance.DeepCopy(), t.o.Claims)
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}

@@ -20,15 +20,16 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // sized has the guest have vCPUs and memory, by its agent's report.
-func sized(vcpus uint32, size, target string) func(*pod) {
-	return func(p *pod) {
-		p.report.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
+func sized(vcpus uint32, size, target string) func(*view.Pod) {
+	return func(p *view.Pod) {
+		p.Report.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
 			Cpu: &specv1.CPU{Sockets: vcpus, Cores: 1, Threads: 1}, Memory: &specv1.Memory{Size: size, Target: target},
 		}
 	}
@@ -57,10 +58,10 @@ func reported(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
 
 // TestResizeGuest: what the guest is given next, and what the conditions say.
 func TestResizeGuest(t *testing.T) {
-	runsWith := func(vcpus uint32, size, target string, more ...func(*pod)) scene {
-		return on(kubevirtv1.PhaseRunning, append([]func(*pod){runsSince(time.Hour), heard(running), sized(vcpus, size, target)}, more...)...)
+	runsWith := func(vcpus uint32, size, target string, more ...func(*view.Pod)) scene {
+		return on(kubevirtv1.PhaseRunning, append([]func(*view.Pod){runsSince(time.Hour), heard(running), sized(vcpus, size, target)}, more...)...)
 	}
-	in := func(s nodev1.State) func(*pod) { return func(p *pod) { p.report.VM.Status.State = s } }
+	in := func(s nodev1.State) func(*view.Pod) { return func(p *view.Pod) { p.Report.VM.Status.State = s } }
 	for name, c := range map[string]struct {
 		s                scene
 		want, conditions string
@@ -82,17 +83,17 @@ func TestResizeGuest(t *testing.T) {
 		"paused":         {runsWith(2, "1Gi", "", in(paused)).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
 		"being saved":    {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), stopBy(kubevirtv1.HibernateSave)), "", "HotVCPUChange=True"},
 		"ends":           {runsWith(2, "1Gi", "", ending).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
-		"asked just now": {runsWith(2, "1Gi", "", func(p *pod) { p.resized = true }).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"asked just now": {runsWith(2, "1Gi", "", func(p *view.Pod) { p.Resized = true }).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
 		"not heard":      {on(kubevirtv1.PhaseRunning, runsSince(time.Hour)).change(wants(4, "1Gi")), "", ""},
 	} {
 		var conditions []string
-		for _, a := range resizeConditions(c.s.state, kubevirtv1.PhaseRunning) {
+		for _, a := range resizeConditions(c.s.View, kubevirtv1.PhaseRunning) {
 			conditions = append(conditions, a.Type+"="+string(a.Status))
 		}
 		if got := strings.Join(conditions, " "); got != c.conditions {
 			t.Errorf("%s: conditions %q, want %q", name, got, c.conditions)
 		}
-		got := resizeGuest(c.s.state)
+		got := resizeGuest(c.s.View)
 		text := ""
 		if got.do == resize {
 			text = got.sizing.String()
@@ -129,11 +130,11 @@ func TestResizePod(t *testing.T) {
 	} {
 		s := on(kubevirtv1.PhaseRunning, runsSince(0))
 		of := func(r corev1.ResourceRequirements) *corev1.Pod {
-			p := s.pod.DeepCopy()
+			p := s.Pod.DeepCopy()
 			p.Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: contract.ContainerCompute, Resources: r}}
 			return p
 		}
-		s.pod.Pod = of(c.was)
+		s.Pod.Pod = of(c.was)
 		got := ""
 		api := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 			SubResourcePatch: func(_ context.Context, _ client.Client, to string, _ client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
@@ -159,7 +160,7 @@ func TestResizePod(t *testing.T) {
 		r := &Reconciler{Client: api, Pod: func(*kubevirtv1.VirtualMachineInstance, map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 			return of(c.is), nil
 		}}
-		err := (&round{Reconciler: r, o: s.state}).resizePod(t.Context(), s.pod)
+		err := (&round{Reconciler: r, o: s.View}).resizePod(t.Context(), s.Pod)
 		if got != c.want || status.Code(err) != c.code {
 			t.Errorf("%s: resources %s and error %v, want %s and %v", name, got, err, c.want, c.code)
 		}

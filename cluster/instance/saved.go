@@ -14,6 +14,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -37,22 +38,13 @@ func writtenBy(e contract.Ending) (w writtenImage, is bool) {
 	return writtenImage{e.Image, e.Directory}, is
 }
 
-// ending is how the VM's shim says that it ended, if the container ended with that exit code: 0, or any other.
-func (o *state) ending(well bool) contract.Ending {
-	t := computeEnd(o.pod.Pod)
-	if t == nil || (t.ExitCode == 0) != well {
-		return contract.Ending{}
-	}
-	return contract.ReadEnding(t.Message)
-}
-
 // lastImage is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
-func lastImage(o *state) (w writtenImage, is bool) {
-	if w, is := writtenBy(o.ending(true)); is {
+func lastImage(o *view.View) (w writtenImage, is bool) {
+	if w, is := writtenBy(o.Ending(true)); is {
 		return w, true
 	}
-	s := o.pod.report.VM.GetStatus()
+	s := o.Pod.Report.VM.GetStatus()
 	image := s.GetImage()
 	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
 		return writtenImage{}, false
@@ -63,16 +55,16 @@ func lastImage(o *state) (w writtenImage, is bool) {
 // targetOf returns where on which claim an image is that somebody here asked for: the status says
 // which claims guests were to be saved to. A controller that has lost its lead may have named a
 // directory after that in the status, so that any of this VM's names will do.
-func targetOf(o *state, w writtenImage) (claim, directory string, is bool) {
+func targetOf(o *view.View, w writtenImage) (claim, directory string, is bool) {
 	directory = path.Base(w.folder)
 	mounted := path.Join(contract.HibernationFolder, directory)
-	if w.folder != mounted && w.folder != directory || !ours(directory, o.instance.Name) {
+	if w.folder != mounted && w.folder != directory || !ours(directory, o.Instance.Name) {
 		return "", "", false
 	}
 	var claims, exact []string
-	for i := range o.instance.Status.VolumeStatus {
-		h := o.instance.Status.VolumeStatus[i].HibernationInfo
-		if h == nil || h.TargetFileName == "" || !o.pod.gone && mountedFromStart(o.pod.Pod, h.ClaimName) != (w.folder == mounted) {
+	for i := range o.Instance.Status.VolumeStatus {
+		h := o.Instance.Status.VolumeStatus[i].HibernationInfo
+		if h == nil || h.TargetFileName == "" || !o.Pod.Gone && mountedFromStart(o.Pod.Pod, h.ClaimName) != (w.folder == mounted) {
 			continue
 		}
 		claims = append(claims, h.ClaimName)
@@ -89,8 +81,8 @@ func targetOf(o *state, w writtenImage) (claim, directory string, is bool) {
 }
 
 // savedAs is savedImage of an instance that ends for that reason.
-func savedAs(o *state, why condition.Fault) *kubevirtv1.SavedImage {
-	if why.Reason != condition.ReasonSaved || o.pod == nil {
+func savedAs(o *view.View, why condition.Fault) *kubevirtv1.SavedImage {
+	if why.Reason != condition.ReasonSaved || o.Pod == nil {
 		return nil
 	}
 	return savedImage(o)
@@ -98,7 +90,7 @@ func savedAs(o *state, why condition.Fault) *kubevirtv1.SavedImage {
 
 // savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
 // anybody here.
-func savedImage(o *state) *kubevirtv1.SavedImage {
+func savedImage(o *view.View) *kubevirtv1.SavedImage {
 	w, is := lastImage(o)
 	if !is {
 		return nil
@@ -107,32 +99,32 @@ func savedImage(o *state) *kubevirtv1.SavedImage {
 	if !is {
 		return nil
 	}
-	at, said := metav1.NewTime(o.now), o.pod.report.VM.GetStatus()
+	at, said := metav1.NewTime(o.Now), o.Pod.Report.VM.GetStatus()
 	image := &kubevirtv1.SavedImage{
 		ID: w.id, ClaimName: claim, Directory: directory, Timestamp: &at,
-		Paused:   condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
-		NodeName: o.pod.Spec.NodeName, Images: o.images,
+		Paused:   condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
+		NodeName: o.Pod.Spec.NodeName, Images: o.Images,
 		VMM: condition.Clip(said.GetVmm().GetName(), condition.MaxGuestText), VMMVersion: condition.Clip(said.GetVmm().GetVersion(), condition.MaxGuestText),
 		Hypervisor:                 hypervisorOf(o),
-		VirtualMachineRevisionName: o.instance.Status.VirtualMachineRevisionName,
+		VirtualMachineRevisionName: o.Instance.Status.VirtualMachineRevisionName,
 	}
-	_, image.Attachable = o.pod.Annotations[contract.AnnotationOpensAttached]
-	image.NodeSelector = nodeSelector(o.pod.node.labels, image.Hypervisor, o.instance.Spec.Domain.CPU)
-	if o.call != nil && o.call.Result.GetImageId() == w.id {
-		image.SizeBytes = int64(min(o.call.Result.GetImageBytes(), math.MaxInt64))
-		image.Paused = o.call.Result.GetPaused()
+	_, image.Attachable = o.Pod.Annotations[contract.AnnotationOpensAttached]
+	image.NodeSelector = nodeSelector(o.Pod.Node.Labels, image.Hypervisor, o.Instance.Spec.Domain.CPU)
+	if o.Call != nil && o.Call.Result.GetImageId() == w.id {
+		image.SizeBytes = int64(min(o.Call.Result.GetImageBytes(), math.MaxInt64))
+		image.Paused = o.Call.Result.GetPaused()
 	}
 	return image
 }
 
 // hypervisorOf is what the VM ran under: by the agent's report, else by what its pod asked for.
-func hypervisorOf(o *state) string {
-	for _, name := range []string{o.pod.report.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
+func hypervisorOf(o *view.View) string {
+	for _, name := range []string{o.Pod.Report.VM.GetStatus().GetHypervisor(), o.Instance.Annotations[contract.AnnotationHypervisor]} {
 		if name, known := hypervisors.Registry().Canonical(name); known {
 			return name
 		}
 	}
-	if condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
+	if condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
 		return spec.HypervisorEmulation
 	}
 	return ""
@@ -173,7 +165,7 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 }
 
 // savedEnd is the phase of an instance whose guest was saved; not known: it was not.
-func savedEnd(o *state) (kubevirtv1.Phase, condition.Fault, bool) {
+func savedEnd(o *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
 	w, is := lastImage(o)
 	if !is {
 		return "", condition.Fault{}, false
@@ -185,8 +177,8 @@ func savedEnd(o *state) (kubevirtv1.Phase, condition.Fault, bool) {
 }
 
 // restoreReason is why a guest did not go on from its image, in a word.
-func restoreReason(o *state, why condition.Fault) string {
-	for _, e := range []contract.Ending{o.ending(false), contract.ReadSentence(why.Message)} {
+func restoreReason(o *view.View, why condition.Fault) string {
+	for _, e := range []contract.Ending{o.Ending(false), contract.ReadSentence(why.Message)} {
 		if contract.RestoreRefused(e.Reason) {
 			return e.Reason
 		}
@@ -196,49 +188,29 @@ func restoreReason(o *state, why condition.Fault) string {
 
 // resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
 // its guest boots, or runs.
-func resuming(o *state, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
-	image := convert.RestoreFrom(o.instance)
-	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.ran(phase) {
+func resuming(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
+	image := convert.RestoreFrom(o.Instance)
+	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.Ran(phase) {
 		return nil
 	}
 	c := condition.New(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, condition.ReasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
-	if claim := imageClaim(o); claim != "" && o.pod.bound() && !attached(podOfClaim(o, claim), o.pod.Spec.NodeName) {
-		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.pod.Spec.NodeName
+	if claim := imageClaim(o); claim != "" && o.Pod.Bound() && !attached(podOfClaim(o, claim), o.Pod.Spec.NodeName) {
+		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.Pod.Spec.NodeName
 		if f := attachFault(o, claim); f != nil {
 			c.Reason, c.Message = f.Reason, f.Message
 		}
 	}
-	if isFinal(phase) {
+	if view.IsFinal(phase) {
 		c = condition.New(c.Type, metav1.ConditionFalse, cmp.Or(why.Reason, condition.ReasonRestoreFailed), why.Message)
 	}
 	return &c
 }
 
-// ran: the guest has been seen to run, or has ended in a way that says so.
-func (o *state) ran(phase kubevirtv1.Phase) bool {
-	return phase == kubevirtv1.PhaseRunning || entered(&o.instance.Status, kubevirtv1.PhaseRunning) || isFinal(phase) && o.ranUnseen()
-}
-
-// ranUnseen: how the VM ended, by its agent's or its shim's word, says that its guest ran, though nobody saw that. That a
-// container ended well does not: one that was ended before its guest ran does, too.
-func (o *state) ranUnseen() bool {
-	if o.pod == nil {
-		return false
-	}
-	switch o.pod.report.VM.GetStatus().GetEndReason() {
-	case nodev1.EndReason_END_REASON_SHUTDOWN, nodev1.EndReason_END_REASON_SAVED, nodev1.EndReason_END_REASON_SUSPENDED,
-		nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER, nodev1.EndReason_END_REASON_PANICKED:
-		return true
-	}
-	well, failed := []string{contract.GuestShutdown, contract.GuestSuspended, contract.GuestSaved}, []string{contract.GuestPanicked}
-	return slices.Contains(well, o.ending(true).Reason) || slices.Contains(failed, o.ending(false).Reason)
-}
-
 // asSaved says that a guest which goes on from an image waits for a node like the one that it was
 // saved on; empty: it boots.
-func asSaved(o *state) string {
-	image := convert.RestoreFrom(o.instance)
+func asSaved(o *view.View) string {
+	image := convert.RestoreFrom(o.Instance)
 	if image == nil {
 		return ""
 	}

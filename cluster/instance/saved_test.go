@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -20,7 +21,7 @@ import (
 
 // toTarget has the status name where the guest is saved to.
 func toTarget(s scene) scene {
-	s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
+	s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
 	return s
 }
 
@@ -28,8 +29,8 @@ func toTarget(s scene) scene {
 func toTwo(s scene, directory string) scene {
 	s = toTarget(s)
 	other := kubevirtv1.VolumeStatus{Name: "hibernate-next", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "next", TargetFileName: "restore-web-20260101T000000Z"}}
-	s.instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = directory
-	s.instance.Status.VolumeStatus = append([]kubevirtv1.VolumeStatus{other}, s.instance.Status.VolumeStatus...)
+	s.Instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = directory
+	s.Instance.Status.VolumeStatus = append([]kubevirtv1.VolumeStatus{other}, s.Instance.Status.VolumeStatus...)
 	return s.change(onMemory("next"))
 }
 
@@ -77,11 +78,11 @@ func TestSavedWords(t *testing.T) {
 }
 
 // savedBy has an agent's report be that the VM was saved.
-func savedBy(id, folder string) func(*pod) {
-	return func(p *pod) {
+func savedBy(id, folder string) func(*view.Pod) {
+	return func(p *view.Pod) {
 		endedBy(nodev1.EndReason_END_REASON_SAVED)(p)
-		p.report.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
-		p.report.VM.Status.Hypervisor, p.report.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
+		p.Report.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
+		p.Report.VM.Status.Hypervisor, p.Report.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
 	}
 }
 
@@ -89,8 +90,8 @@ func savedBy(id, folder string) func(*pod) {
 func TestSavedImage(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
 	const later = "restore-web-20260102T040000Z"
-	words := func(folder string) func(*pod) { return exited(0, savedTo(testImage, folder)) }
-	promised := func(p *pod) { runsSince(time.Hour)(p); promised(p) }
+	words := func(folder string) func(*view.Pod) { return exited(0, savedTo(testImage, folder)) }
+	promised := func(p *view.Pod) { runsSince(time.Hour)(p); promised(p) }
 	for _, c := range []struct {
 		name string
 		in   scene
@@ -118,7 +119,7 @@ func TestSavedImage(t *testing.T) {
 		{"shut down", toTarget(saving(true, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
 		{"still there", toTarget(saving(true, runs(running))), ""},
 	} {
-		s := statusOf(c.in.state)
+		s := statusOf(c.in.View)
 		got := s.SavedImage
 		if c.want == "" {
 			if got != nil || s.Reason == condition.ReasonSaved {
@@ -139,10 +140,10 @@ func TestSavedImage(t *testing.T) {
 func TestSavedDetails(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
 	s := toTarget(saving(true, exited(0, savedTo(testImage, mounted)), savedBy(testImage, mounted)))
-	s.instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
-	s.instance.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, condition.ReasonPausedByUser, "")}
-	s.images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
-	got := statusOf(s.state).SavedImage
+	s.Instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
+	s.Instance.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, condition.ReasonPausedByUser, "")}
+	s.Images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
+	got := statusOf(s.View).SavedImage
 	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
 		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(testTime) {
 		t.Errorf("by the status alone: %+v", got)
@@ -150,11 +151,11 @@ func TestSavedDetails(t *testing.T) {
 	s = s.called(doneAgo(0), func(c *saves.Call) {
 		c.Result = &nodev1.SaveResult{ImageId: testImage, ImageBytes: 1 << 63}
 	})
-	if got := statusOf(s.state).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
+	if got := statusOf(s.View).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
 		t.Errorf("by the agent's result: paused %v, %d bytes", got.Paused, got.SizeBytes)
 	}
-	s.call.Result.ImageId = "another"
-	if got := statusOf(s.state).SavedImage; !got.Paused || got.SizeBytes != 0 {
+	s.Call.Result.ImageId = "another"
+	if got := statusOf(s.View).SavedImage; !got.Paused || got.SizeBytes != 0 {
 		t.Errorf("by the result of another image: paused %v, %d bytes", got.Paused, got.SizeBytes)
 	}
 }
@@ -192,7 +193,7 @@ func TestNodeSelector(t *testing.T) {
 }
 
 // resumed is a VM that goes on from an image.
-func resumed(change ...func(*pod)) scene {
+func resumed(change ...func(*view.Pod)) scene {
 	return newScene().change(onMemory("memory"), func(v *kubevirtv1.VirtualMachineInstance) {
 		v.Spec.StartStrategy = new(kubevirtv1.StartRestore)
 		v.Spec.RestoreFrom = &kubevirtv1.SavedImage{
@@ -204,11 +205,11 @@ func resumed(change ...func(*pod)) scene {
 
 // TestResuming: what the conditions say of a guest that goes on, and why it did not.
 func TestResuming(t *testing.T) {
-	crashed := func(message string) func(*pod) {
-		return func(p *pod) {
+	crashed := func(message string) func(*view.Pod) {
+		return func(p *view.Pod) {
 			exited(1, "")(p)
 			endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
-			p.report.VM.Status.Message = message
+			p.Report.VM.Status.Message = message
 		}
 	}
 	for _, c := range []struct {
@@ -223,7 +224,7 @@ func TestResuming(t *testing.T) {
 		{"ran, and was ended", resumed(exited(0, "")), "", ""},
 		{"used", resumed(exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))), metav1.ConditionFalse, contract.RestoreImageUsed},
 		{"used, by the agent", resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the container, before its agent's report", resumed(func(p *pod) {
+		{"used, by the container, before its agent's report", resumed(func(p *view.Pod) {
 			crashed("QEMU aborted")(p)
 			exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))(p)
 		}), metav1.ConditionFalse, contract.RestoreImageUsed},
@@ -234,7 +235,7 @@ func TestResuming(t *testing.T) {
 		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
 		{"boots", on(kubevirtv1.PhaseScheduled, runs(nodev1.State_STATE_STARTING)), "", ""},
 	} {
-		s := statusOf(c.in.state)
+		s := statusOf(c.in.View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
 		if got == nil {
 			got = &kubevirtv1.Condition{}
@@ -273,8 +274,8 @@ func TestRanUnseen(t *testing.T) {
 		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), false},
 		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestShutdown, "it did"))), false},
 	} {
-		s := statusOf(c.in.state)
-		if got := entered(s, kubevirtv1.PhaseRunning); got != c.want {
+		s := statusOf(c.in.View)
+		if got := view.Entered(s, kubevirtv1.PhaseRunning); got != c.want {
 			t.Errorf("%s: it is said to have run: %v, want %v (%s)", c.name, got, c.want, s.Phase)
 		}
 		if failed := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress); c.want && failed != nil {
@@ -286,7 +287,7 @@ func TestRanUnseen(t *testing.T) {
 // TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
 func TestEndedBeforeItRan(t *testing.T) {
 	for _, in := range []scene{resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
-		ready := condition.Find(statusOf(in.state).Conditions, kubevirtv1.ConditionReady)
+		ready := condition.Find(statusOf(in.View).Conditions, kubevirtv1.ConditionReady)
 		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
 			t.Errorf("%q, want %q in it", ready.Message, want)
 		}
@@ -295,8 +296,8 @@ func TestEndedBeforeItRan(t *testing.T) {
 
 // TestNoNodeFits: a guest that no node takes says what it waits for.
 func TestNoNodeFits(t *testing.T) {
-	s := resumed(func(p *pod) { unplaceable(p.Pod) })
-	c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady)
+	s := resumed(func(p *view.Pod) { unplaceable(p.Pod) })
+	c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady)
 	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("%q, want %q in it", c.Message, want)

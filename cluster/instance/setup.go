@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -84,10 +84,10 @@ type Index struct {
 // Indexes are those that the Reconciler's Client needs.
 func Indexes() []Index {
 	return []Index{
-		{&corev1.Pod{}, IndexInstance, func(o client.Object) []string { return some(instanceOf(o.(*corev1.Pod))) }},
+		{&corev1.Pod{}, IndexInstance, func(o client.Object) []string { return some(view.InstanceOf(o.(*corev1.Pod))) }},
 		{&corev1.Pod{}, IndexNode, func(o client.Object) []string {
 			p := o.(*corev1.Pod)
-			if instanceOf(p) == "" {
+			if view.InstanceOf(p) == "" {
 				return nil
 			}
 			return some(p.Spec.NodeName)
@@ -113,22 +113,6 @@ func some(name string) []string {
 	return []string{name}
 }
 
-// instanceOf is the name of the instance that a pod was made for; empty: it is no VM's pod.
-// A pod whose owner was taken from it still has the annotation.
-func instanceOf(p *corev1.Pod) string {
-	if p.Labels[contract.LabelApp] != contract.LabelAppLauncher || uidOf(p.Labels) == "" {
-		return ""
-	}
-	owner := metav1.GetControllerOf(p)
-	switch {
-	case owner == nil:
-		return p.Annotations[contract.AnnotationDomain]
-	case owner.APIVersion == kubevirtv1.Group+"/"+kubevirtv1.Version && owner.Kind == "VirtualMachineInstance":
-		return owner.Name
-	}
-	return ""
-}
-
 func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
@@ -136,7 +120,7 @@ func request(namespace, name string) reconcile.Request {
 // ofPod has the instance of a VM's pod, or of one that attaches a volume to such a pod.
 func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 	p := o.(*corev1.Pod)
-	name := instanceOf(p)
+	name := view.InstanceOf(p)
 	if p.Labels[contract.LabelApp] == contract.LabelAppAttachment {
 		name = p.Annotations[contract.AnnotationDomain]
 	}
@@ -174,9 +158,9 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 // writes its node's status every few minutes.
 func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
-		was, is := nodeOf(e.ObjectOld.(*corev1.Node)), nodeOf(e.ObjectNew.(*corev1.Node))
-		return was.ready != is.ready || was.outOfService != is.outOfService || was.formerOff != is.formerOff || was.shuttingDown != is.shuttingDown ||
-			replaces(is.machine, was.machine)
+		was, is := view.NodeOf(e.ObjectOld.(*corev1.Node)), view.NodeOf(e.ObjectNew.(*corev1.Node))
+		return was.Ready != is.Ready || was.OutOfService != is.OutOfService || was.FormerOff != is.FormerOff || was.ShuttingDown != is.ShuttingDown ||
+			view.Replaces(is.Machine, was.Machine)
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 )
 
@@ -16,7 +17,7 @@ func strategy(by kubevirtv1.EvictionStrategy) func(*kubevirtv1.VirtualMachineIns
 	return func(v *kubevirtv1.VirtualMachineInstance) { v.Spec.EvictionStrategy = &by }
 }
 
-func shutsDown(p *pod) { p.node.ready, p.node.shuttingDown = corev1.ConditionFalse, true }
+func shutsDown(p *view.Pod) { p.Node.Ready, p.Node.ShuttingDown = corev1.ConditionFalse, true }
 
 // TestNodeShutsDown: a VM with the eviction strategy Hibernate, whose pod has a claim for its memory, is to
 // leave a node that shuts down; its save waits for no other, and no other VM is moved.
@@ -34,7 +35,7 @@ func TestNodeShutsDown(t *testing.T) {
 		"had ended":       {saving(true, exited(0, ""), shutsDown).change(hibernate, stopBy("")), ""},
 		"agent not heard": {saving(true, runsSince(time.Hour), shutsDown).change(hibernate, stopBy("")), ""},
 	} {
-		if got := statusOf(c.s.state).EvacuationNodeName; got != c.want {
+		if got := statusOf(c.s.View).EvacuationNodeName; got != c.want {
 			t.Errorf("%s: leaves node %q, want %q", name, got, c.want)
 		}
 	}
@@ -42,7 +43,7 @@ func TestNodeShutsDown(t *testing.T) {
 		true:  written(saving(true, runs(running), shutsDown).change(hibernate)),
 		false: written(saving(true, runs(running)).change(hibernate)),
 	} {
-		if got := decide(s.state); got.do != save || got.request.Urgent != urgent {
+		if got := decide(s.View); got.do != save || got.request.Urgent != urgent {
 			t.Errorf("step %q, urgent %v; want a save, urgent %v", got.do, got.request.Urgent, urgent)
 		}
 	}
@@ -50,11 +51,11 @@ func TestNodeShutsDown(t *testing.T) {
 
 // TestAwaitsInVain: a shim that waits for a save when its pod is deleted has to end the guest instead.
 func TestAwaitsInVain(t *testing.T) {
-	waits := func(change ...func(*pod)) scene {
+	waits := func(change ...func(*view.Pod)) scene {
 		return written(saving(true, append(change, ending)...).change(stopBy(""), strategy(kubevirtv1.EvictionHibernate)))
 	}
 	under := waits(runs(running))
-	under.call = &saves.Call{State: saves.Running, Cancelled: true}
+	under.Call = &saves.Call{State: saves.Running, Cancelled: true}
 	for name, c := range map[string]struct {
 		s    scene
 		want verb
@@ -65,10 +66,10 @@ func TestAwaitsInVain(t *testing.T) {
 		"is being saved":   {waits(runs(savesV)), nothing},
 		"save under way":   {under, nothing},
 		"not heard":        {waits(runsSince(time.Hour)), nothing},
-		"asked just now":   {waits(runs(running), func(p *pod) { p.hurried = true }), nothing},
+		"asked just now":   {waits(runs(running), func(p *view.Pod) { p.Hurried = true }), nothing},
 		"its shim doesn't": {written(saving(true, runs(running), ending).change(stopBy(""))), nothing},
 	} {
-		if got := hurryGuest(c.s.state).do; got != c.want {
+		if got := hurryGuest(c.s.View).do; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -91,7 +92,7 @@ func TestNodeOf(t *testing.T) {
 		"ready":      {says(corev1.ConditionTrue, "node is shutting down"), false},
 		"not heard":  {says(corev1.ConditionUnknown, "node is shutting down"), false},
 	} {
-		if got := nodeOf(c.node).shuttingDown; got != c.want {
+		if got := view.NodeOf(c.node).ShuttingDown; got != c.want {
 			t.Errorf("%s: shutting down %v, want %v", name, got, c.want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
@@ -34,17 +34,17 @@ const (
 )
 
 // statusOf is the status of the instance as it follows from all that is observed.
-func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
-	s := o.instance.Status.DeepCopy()
-	if o.final() {
+func statusOf(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
+	s := o.Instance.Status.DeepCopy()
+	if o.Final() {
 		return s
 	}
 	phase, why := phaseOf(o)
 	s.Reason = why.Reason
-	s.Conditions = condition.Merge(s.Conditions, conditionsOf(o, phase, why), metav1.NewTime(o.now))
+	s.Conditions = condition.Merge(s.Conditions, conditionsOf(o, phase, why), metav1.NewTime(o.Now))
 	s.Phase = phase
 	enterPhase(o, s)
-	if isFinal(phase) {
+	if view.IsFinal(phase) {
 		s.SavedImage = savedAs(o, why)
 		return s
 	}
@@ -53,60 +53,60 @@ func statusOf(o *state) *kubevirtv1.VirtualMachineInstanceStatus {
 		setTargets(o, s)
 	}
 	fillAsked(o, s)
-	if o.pod == nil || o.pod.gone {
+	if o.Pod == nil || o.Pod.Gone {
 		return s
 	}
 	podStatus(o, s)
-	if phase == kubevirtv1.PhaseRunning && o.pod.report.Current && o.pod.report.VM != nil {
-		guestStatus(o, s, o.pod.report.VM)
+	if phase == kubevirtv1.PhaseRunning && o.Pod.Report.Current && o.Pod.Report.VM != nil {
+		guestStatus(o, s, o.Pod.Report.VM)
 		paceGuest(o, s)
 	}
 	return s
 }
 
 // fillAsked fills in what follows from the instance alone.
-func fillAsked(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	owner, generation := metav1.GetControllerOf(o.instance), o.instance.Annotations[contract.AnnotationVMGeneration]
+func fillAsked(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	owner, generation := metav1.GetControllerOf(o.Instance), o.Instance.Annotations[contract.AnnotationVMGeneration]
 	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
 		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + condition.Clip(generation, condition.MaxGuestText)
 	}
 	if s.Memory == nil {
-		if q := requestedMemory(&o.instance.Spec.Domain); q != nil {
+		if q := requestedMemory(&o.Instance.Spec.Domain); q != nil {
 			s.Memory = &kubevirtv1.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
 		}
 	}
-	if cpu := o.instance.Spec.Domain.CPU; cpu != nil && s.CurrentCPUTopology == nil {
+	if cpu := o.Instance.Spec.Domain.CPU; cpu != nil && s.CurrentCPUTopology == nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: max(cpu.Sockets, 1), Cores: max(cpu.Cores, 1), Threads: max(cpu.Threads, 1)}
 	}
 }
 
 // enterPhase notes when the instance came to its phase for the first time. A guest that is seen
 // running at once was Scheduled when its container started.
-func enterPhase(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
+func enterPhase(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	add := func(phase kubevirtv1.Phase, at time.Time) {
-		if !entered(s, phase) {
+		if !view.Entered(s, phase) {
 			s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
 				kubevirtv1.PhaseTransition{Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.UTC().Truncate(time.Second))})
 		}
 	}
 	if len(s.PhaseTransitionTimestamps) == 0 {
-		add(kubevirtv1.PhasePending, o.instance.CreationTimestamp.Time)
+		add(kubevirtv1.PhasePending, o.Instance.CreationTimestamp.Time)
 	}
 	if s.Phase == kubevirtv1.PhaseRunning {
-		if since, runs := o.pod.runs(); runs {
+		if since, runs := o.Pod.Runs(); runs {
 			add(kubevirtv1.PhaseScheduled, since)
 		}
 	}
-	if convert.RestoreFrom(o.instance) != nil && o.ran(s.Phase) {
-		add(kubevirtv1.PhaseRunning, o.now) // else its image would be taken for one that nobody has gone on from
+	if convert.RestoreFrom(o.Instance) != nil && o.Ran(s.Phase) {
+		add(kubevirtv1.PhaseRunning, o.Now) // else its image would be taken for one that nobody has gone on from
 	}
-	add(s.Phase, o.now)
+	add(s.Phase, o.Now)
 }
 
 // podStatus fills in what follows from the pod. Its node is left out until the container
 // runs, which saves a write.
-func podStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	p := o.pod
+func podStatus(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	p := o.Pod
 	if p.Status.QOSClass != "" {
 		class := p.Status.QOSClass
 		s.QOSClass = &class
@@ -121,57 +121,57 @@ func podStatus(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
 		s.NodeName = p.Spec.NodeName
 		s.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
 		if s.NodeMachine == nil || s.NodeMachine.Identity == "" {
-			s.NodeMachine = p.node.machine
+			s.NodeMachine = p.Node.Machine
 		}
-	} else if _, _, has := active(s); !has {
+	} else if _, _, has := view.Active(s); !has {
 		s.ActivePods = map[types.UID]string{p.UID: ""}
 	}
-	if s.Phase == kubevirtv1.PhaseRunning && p.node.shuttingDown && !p.deleting() && convert.AwaitsSave(o.instance) {
+	if s.Phase == kubevirtv1.PhaseRunning && p.Node.ShuttingDown && !p.Deleting() && convert.AwaitsSave(o.Instance) {
 		s.EvacuationNodeName = p.Spec.NodeName // as an eviction would have it
 	}
 }
 
 // paceGuest keeps what the guest says of itself as it was where that was written just now.
-func paceGuest(o *state, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	recorded := &o.instance.Status
+func paceGuest(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	recorded := &o.Instance.Status
 	connected := condition.Find(s.Conditions, kubevirtv1.ConditionAgentConnected)
 	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
 	if connected == nil || same {
 		return
 	}
-	if !connected.LastProbeTime.IsZero() && o.now.Before(connected.LastProbeTime.Add(guestInterval)) && recorded.Interfaces != nil {
+	if !connected.LastProbeTime.IsZero() && o.Now.Before(connected.LastProbeTime.Add(guestInterval)) && recorded.Interfaces != nil {
 		s.Interfaces, s.GuestOSInfo = recorded.Interfaces, recorded.GuestOSInfo
 		return
 	}
-	connected.LastProbeTime = metav1.NewTime(o.now)
+	connected.LastProbeTime = metav1.NewTime(o.Now)
 }
 
 // phaseOf is where the instance is in its life, and why where it is Unknown or has just ended.
-func phaseOf(o *state) (kubevirtv1.Phase, condition.Fault) {
-	p := o.pod
+func phaseOf(o *view.View) (kubevirtv1.Phase, condition.Fault) {
+	p := o.Pod
 	switch {
-	case p == nil && o.deleting():
+	case p == nil && o.Deleting():
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM was deleted before it had a pod"}
-	case p == nil && o.neverHadPod():
+	case p == nil && o.NeverHadPod():
 		return kubevirtv1.PhasePending, condition.Fault{}
 	case p == nil:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM's pod is gone"}
-	case p.ended():
+	case p.Ended():
 		return endOf(o)
 	}
 	if f := doubt(o); f != nil {
 		return kubevirtv1.PhaseUnknown, *f
 	}
-	if entered(&o.instance.Status, kubevirtv1.PhaseRunning) {
+	if view.Entered(&o.Instance.Status, kubevirtv1.PhaseRunning) {
 		return kubevirtv1.PhaseRunning, condition.Fault{}
 	}
-	since, runs := p.runs()
+	since, runs := p.Runs()
 	switch {
 	case !runs:
 		return kubevirtv1.PhaseScheduling, condition.Fault{}
-	case p.report.Current && started(p.report.VM):
+	case p.Report.Current && view.Started(p.Report.VM):
 		return kubevirtv1.PhaseRunning, condition.Fault{}
-	case !entered(&o.instance.Status, kubevirtv1.PhaseScheduled) && o.now.Before(since.Add(scheduledPatience)):
+	case !view.Entered(&o.Instance.Status, kubevirtv1.PhaseScheduled) && o.Now.Before(since.Add(scheduledPatience)):
 		return kubevirtv1.PhaseScheduling, condition.Fault{}
 	}
 	return kubevirtv1.PhaseScheduled, condition.Fault{}
@@ -179,35 +179,35 @@ func phaseOf(o *state) (kubevirtv1.Phase, condition.Fault) {
 
 // doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
 // passed yet.
-func doubt(o *state) *condition.Fault {
-	p := o.pod
-	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
-	if p.replaced && !p.lives() {
+func doubt(o *view.View) *condition.Fault {
+	p := o.Pod
+	end, agent := view.ComputeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
+	if p.Replaced && !p.Lives() {
 		return otherMachine(o)
 	}
-	if p.node.exists && !p.node.lost() {
-		if since := p.silence(o.now); !since.IsZero() {
+	if p.Node.Exists && !p.Node.Lost() {
+		if since := p.Silence(o.Now); !since.IsZero() {
 			return silentNode(o, since)
 		}
 	}
 	switch {
-	case p.stray():
+	case p.Stray():
 		return &condition.Fault{Reason: condition.ReasonPodNotExists, Message: "pod " + p.Name + " was removed before its VM had ended, and its node is unknown: " +
-			"the agents of all nodes have to confirm that the VM does not run there; those of " + unconfirmed(p.hosts) + " have not, and are asked again"}
-	case p.gone:
+			"the agents of all nodes have to confirm that the VM does not run there; those of " + unconfirmed(p.Hosts) + " have not, and are asked again"}
+	case p.Gone:
 		return &condition.Fault{Reason: condition.ReasonPodNotExists, Message: "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
 			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
-	case p.bound() && p.node.lost() && !p.lives():
-		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
-	case p.node.lost() && (p.denied || p.node.exists):
+	case p.Bound() && p.Node.Lost() && !p.Lives():
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + view.HeardPatience.String()}
+	case p.Node.Lost() && (p.Denied || p.Node.Exists):
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
-	case unseenEnd(p.Pod) != nil && p.lives():
+	case view.UnseenEnd(p.Pod) != nil && p.Lives():
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
 			" says that the VM, or a process of the container, runs: restart the VM, and the agent shuts its guest down"}
-	case unseenEnd(p.Pod) != nil:
+	case view.UnseenEnd(p.Pod) != nil:
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, which may run until " + agent +
 			" confirms that it does not: see the agents' pods on that node, and their log"}
-	case end != nil && !o.now.Before(end.FinishedAt.Add(disputePatience)):
+	case end != nil && !o.Now.Before(end.FinishedAt.Add(disputePatience)):
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " says that the VM's container has ended, and " + agent +
 			" still has the VM running: see that agent's log"}
 	}
@@ -215,27 +215,27 @@ func doubt(o *state) *condition.Fault {
 }
 
 // otherMachine is that the VM's node is not the machine any more that the VM was started on.
-func otherMachine(o *state) *condition.Fault {
-	node := o.pod.Spec.NodeName
+func otherMachine(o *view.View) *condition.Fault {
+	node := o.Pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
-	if o.pod.lives() {
+	if o.Pod.Lives() {
 		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", and it runs on the new one: turn the former machine off, then restart the VM, or run kubectl taint node " +
 			node + " " + contract.TaintFormerMachineOff + "=:PreferNoSchedule until it has ended"}
 	}
-	if o.pod.node.formerOff {
+	if o.Pod.Node.FormerOff {
 		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
-			"confirms that it does not run there, or has not been heard for " + heardPatience.String()}
+			"confirms that it does not run there, or has not been heard for " + view.HeardPatience.String()}
 	}
 	return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ": turn that machine off, then run kubectl taint node " + node + " " + contract.TaintFormerMachineOff +
 		"=:PreferNoSchedule until the VM has ended, or delete the Node"}
 }
 
 // unconfirmed names the nodes on which a VM may run, the first of them.
-func unconfirmed(hosts []*host) string {
+func unconfirmed(hosts []*view.Host) string {
 	var names []string
 	for _, h := range hosts {
-		if !h.over(true) {
-			names = append(names, h.name)
+		if !h.Over(true) {
+			names = append(names, h.NodeName)
 		}
 	}
 	if more := len(names) - maxMissing; more > 0 {
@@ -245,49 +245,31 @@ func unconfirmed(hosts []*host) string {
 }
 
 // loss is why the pod's node is lost.
-func loss(o *state) string {
-	if !o.pod.node.exists {
-		return "node " + o.pod.Spec.NodeName + " was deleted"
+func loss(o *view.View) string {
+	if !o.Pod.Node.Exists {
+		return "node " + o.Pod.Spec.NodeName + " was deleted"
 	}
-	return "node " + o.pod.Spec.NodeName + " is out of service, as its taint says"
+	return "node " + o.Pod.Spec.NodeName + " is out of service, as its taint says"
 }
 
-func silentNode(o *state, since time.Time) *condition.Fault {
-	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
+func silentNode(o *view.View, since time.Time) *condition.Fault {
+	name, at := o.Pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
-	if o.pod.node.ready == corev1.ConditionTrue {
+	if o.Pod.Node.Ready == corev1.ConditionTrue {
 		what = "node " + name + " has not been heard of since " + at
 	}
 	return &condition.Fault{Reason: condition.ReasonNodeUnresponsive, Message: what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
 }
 
 // endOf is how the VM ended, in words of the instance: nodes know its specification alone.
-func endOf(o *state) (kubevirtv1.Phase, condition.Fault) {
+func endOf(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 	phase, why := saidEnd(o)
-	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
+	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.Instance) != nil && !o.Ran(phase) {
 		why.Reason = restoreReason(o, why)
 		why.Message = contract.ReadSentence(why.Message).Message
 	}
-	why.Message = o.inWords(why.Message)
+	why.Message = o.InWords(why.Message)
 	return phase, why
-}
-
-// inWords is what a node says, bounded and in words of the instance.
-func (o *state) inWords(said string) string {
-	return convert.InInstanceWords(condition.Clip(said, 4*condition.MaxMessage), &o.instance.Spec)
-}
-
-// faultWords is what a node says in parts, else in a sentence, in words of the instance.
-func (o *state) faultWords(parts []contract.Fault, said string) string {
-	if len(parts) == 0 {
-		return o.inWords(said)
-	}
-	return condition.Clip(convert.FaultsText(parts, &o.instance.Spec), 4*condition.MaxMessage)
-}
-
-// errorWords is what an agent's error says, in words of the instance.
-func (o *state) errorWords(err error) string {
-	return o.faultWords(faults.OfError(err), status.Convert(err).Message())
 }
 
 // suspended is how a guest ended that wrote its memory to its own disk.
@@ -295,43 +277,43 @@ var suspended = condition.Fault{Reason: condition.ReasonSuspended, Message: "the
 
 // saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
-func saidEnd(o *state) (kubevirtv1.Phase, condition.Fault) {
-	p := o.pod
+func saidEnd(o *view.View) (kubevirtv1.Phase, condition.Fault) {
+	p := o.Pod
 	if phase, f, is := savedEnd(o); is {
 		return phase, f
 	}
-	if o.ending(true).Reason == contract.GuestSuspended {
+	if o.Ending(true).Reason == contract.GuestSuspended {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
-	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
+	if t := view.ComputeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.Report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)} // the agent sees a signal alone
 	}
-	if phase, f, known := agentEnd(o, p.report.VM); known {
+	if phase, f, known := agentEnd(o, p.Report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
 			f.Message += "; " + evicted(p.Pod)
 		}
 		return phase, f
 	}
-	if t := computeEnd(p.Pod); t != nil {
+	if t := view.ComputeEnd(p.Pod); t != nil {
 		switch {
-		case o.ending(true).Reason == contract.GuestUnstarted:
+		case o.Ending(true).Reason == contract.GuestUnstarted:
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended before its guest ran"}
 		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}
 		}
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
 	}
-	t := unseenEnd(p.Pod)
+	t := view.UnseenEnd(p.Pod)
 	switch {
-	case p.bound() && !p.node.exists:
+	case p.Bound() && !p.Node.Exists:
 		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeDeleted", Message: loss(o)}
-	case p.bound() && p.lostNode():
+	case p.Bound() && p.LostNode():
 		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeOutOfService", Message: loss(o)}
 	case t != nil:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
 	case p.Status.Message != "":
 		return kubevirtv1.PhaseFailed, condition.Fault{Reason: p.Status.Reason, Message: p.Status.Message}
-	case p.gone:
+	case p.Gone:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "pod " + p.Name + " was removed before its VM had ended"}
 	}
 	if f := failedContainer(p.Pod); f != "" {
@@ -342,7 +324,7 @@ func saidEnd(o *state) (kubevirtv1.Phase, condition.Fault) {
 
 // agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
-func agentEnd(o *state, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.Fault, bool) {
+func agentEnd(o *view.View, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.Fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN:
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}, true
@@ -353,20 +335,20 @@ func agentEnd(o *state, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.
 	case nodev1.EndReason_END_REASON_KILLED:
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown, as was asked for"}, true
 	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
-		if grace := o.instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(o) {
+		if grace := o.Instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(o) {
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown"}, true
 		}
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest did not shut down within its grace period and was killed"}, true
 	case nodev1.EndReason_END_REASON_PANICKED:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest panicked"}, true
 	case nodev1.EndReason_END_REASON_CRASHED:
-		return kubevirtv1.PhaseFailed, condition.Fault{Message: o.faultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: o.FaultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
 	}
 	return "", condition.Fault{}, false
 }
 
-func hasACPI(o *state) bool {
-	f := o.instance.Spec.Domain.Features
+func hasACPI(o *view.View) bool {
+	f := o.Instance.Spec.Domain.Features
 	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
 }
 
@@ -383,7 +365,7 @@ const (
 )
 
 // containerEnd is why the VM's container failed, in a sentence.
-func containerEnd(o *state, p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+func containerEnd(o *view.View, p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason == oomKilled:
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
@@ -394,7 +376,7 @@ func containerEnd(o *state, p *corev1.Pod, t *corev1.ContainerStateTerminated) s
 			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":
 		e := contract.ReadEnding(t.Message)
-		return o.faultWords(e.Faults, e.Message)
+		return o.FaultWords(e.Faults, e.Message)
 	}
 	if f := failedContainer(p); f != "" {
 		return f

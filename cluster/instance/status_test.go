@@ -16,6 +16,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -46,23 +47,23 @@ func full() scene {
 		v.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionDataVolumesReady, Status: metav1.ConditionTrue, Reason: "AllDVsReady"}}
 	}).withClaim(importSucceeded)
 	block := corev1.PersistentVolumeBlock
-	s.claims["data"].Spec = corev1.PersistentVolumeClaimSpec{
+	s.Claims["data"].Spec = corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &block,
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
-	s.claims["data"].Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1100Mi")}
+	s.Claims["data"].Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1100Mi")}
 	return s.withPod(runsSince(2*time.Second), heard(running), ready, guestSays).recordedAs(kubevirtv1.PhaseScheduling)
 }
 
-func ready(p *pod) {
+func ready(p *view.Pod) {
 	p.Status.QOSClass, p.Status.PodIP = corev1.PodQOSBurstable, "10.1.0.7"
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.7"}, {IP: "fd00::7"}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
 // guestSays is a guest with an agent, Docker and a lie or two.
-func guestSays(p *pod) {
-	s := p.report.VM.Status
+func guestSays(p *view.Pod) {
+	s := p.Report.VM.Status
 	s.Vmm = &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
 	s.Hypervisor, s.HypervisorReason = "emulation", "the node has no /dev/kvm"
 	s.EffectiveSpec = &specv1.VirtualMachineSpec{
@@ -81,30 +82,30 @@ func guestSays(p *pod) {
 }
 
 // agentSays is a guest whose agent is connected.
-func agentSays(c *nodev1.GuestAgentCondition) func(*pod) {
-	return func(p *pod) {
-		p.report.VM.Status.Guest = &nodev1.GuestStatus{AgentConnected: true, GuestAgentCondition: c, FsFreezeStatus: "frozen"}
+func agentSays(c *nodev1.GuestAgentCondition) func(*view.Pod) {
+	return func(p *view.Pod) {
+		p.Report.VM.Status.Guest = &nodev1.GuestStatus{AgentConnected: true, GuestAgentCondition: c, FsFreezeStatus: "frozen"}
 	}
 }
 
 // TestFrozen: the status says it, and in the API's word alone.
 func TestFrozen(t *testing.T) {
 	s := on(kubevirtv1.PhaseRunning, runsSince(0), heard(running), agentSays(nil), guestSpec)
-	if got := statusOf(s.state).FSFreezeStatus; got != "frozen" {
+	if got := statusOf(s.View).FSFreezeStatus; got != "frozen" {
 		t.Errorf("%q", got)
 	}
-	s.state.pod.report.VM.Status.Guest.FsFreezeStatus = "anything else"
-	if got := statusOf(s.state).FSFreezeStatus; got != "" {
+	s.View.Pod.Report.VM.Status.Guest.FsFreezeStatus = "anything else"
+	if got := statusOf(s.View).FSFreezeStatus; got != "" {
 		t.Errorf("%q", got)
 	}
 }
 
 // guestSpec is what there is to be said of a VM that runs.
-func guestSpec(p *pod) { p.report.VM.Status.EffectiveSpec = new(specv1.VirtualMachineSpec) }
+func guestSpec(p *view.Pod) { p.Report.VM.Status.EffectiveSpec = new(specv1.VirtualMachineSpec) }
 
 // TestStatusGolden: the whole status of a VM that runs.
 func TestStatusGolden(t *testing.T) {
-	got, err := yaml.Marshal(statusOf(full().state))
+	got, err := yaml.Marshal(statusOf(full().View))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestFirstStatus(t *testing.T) {
 		v.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 2}
 		v.Status = kubevirtv1.VirtualMachineInstanceStatus{}
 	}).withPod()
-	got := statusOf(s.state)
+	got := statusOf(s.View)
 	if got.VirtualMachineRevisionName != "revision-start-vm-vm-uid-7" {
 		t.Errorf("revision %s", got.VirtualMachineRevisionName)
 	}
@@ -147,10 +148,10 @@ func TestFirstStatus(t *testing.T) {
 // TestVolumePhases: a volume waits for its claim, has it, and is ready in a guest.
 func TestVolumePhases(t *testing.T) {
 	s := full()
-	s.claims["data"].Status.Phase = corev1.ClaimPending
-	s.claims["data"].Annotations[preallocation] = "true"
+	s.Claims["data"].Status.Phase = corev1.ClaimPending
+	s.Claims["data"].Annotations[preallocation] = "true"
 	phases := func(in kubevirtv1.Phase) (all []string) {
-		for _, v := range volumeStatuses(s.state, in) {
+		for _, v := range volumeStatuses(s.View, in) {
 			all = append(all, v.Name+" "+v.Phase)
 		}
 		return all
@@ -164,19 +165,19 @@ func TestVolumePhases(t *testing.T) {
 		{kubevirtv1.PhaseScheduled, corev1.ClaimBound, "root Pending, data Bound, seed Pending, scratch Pending"},
 		{kubevirtv1.PhaseRunning, corev1.ClaimBound, "root Ready, data Ready, seed Ready, scratch Ready"},
 	} {
-		s.claims["data"].Status.Phase = test.claim
+		s.Claims["data"].Status.Phase = test.claim
 		if got := strings.Join(phases(test.in), ", "); got != test.want {
 			t.Errorf("%s: %s, want %s", test.in, got, test.want)
 		}
 	}
-	if !volumeStatuses(s.state, kubevirtv1.PhaseRunning)[1].PersistentVolumeClaimInfo.Preallocated {
+	if !volumeStatuses(s.View, kubevirtv1.PhaseRunning)[1].PersistentVolumeClaimInfo.Preallocated {
 		t.Error("a claim that CDI has allocated beforehand does not say so")
 	}
 }
 
 // TestStatusSettles: a status follows from itself: nothing is written twice.
 func TestStatusSettles(t *testing.T) {
-	if s := written(full()); decide(s.state).do == write {
+	if s := written(full()); decide(s.View).do == write {
 		t.Error("the same is written again")
 	}
 }
@@ -184,27 +185,27 @@ func TestStatusSettles(t *testing.T) {
 // TestConditions: one at a time, in what state.
 func TestConditions(t *testing.T) {
 	inParts := string(contract.Ending{Message: "starting failed: cpu.model: no avx512", Faults: []contract.Fault{{Field: "cpu.model", Text: "no avx512", UseVMM: "qemu"}}}.Encode())
-	crashedInParts := func(p *pod) {
+	crashedInParts := func(p *view.Pod) {
 		endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
-		p.report.VM.Status.Faults = []*nodev1.Fault{{Field: "cpu.model", Text: "no avx512"}}
+		p.Report.VM.Status.Faults = []*nodev1.Fault{{Field: "cpu.model", Text: "no avx512"}}
 	}
-	waiting := func(reason, message string) func(*pod) {
+	waiting := func(reason, message string) func(*view.Pod) {
 		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 	}
-	unschedulable := func(p *pod) {
+	unschedulable := func(p *view.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}}
 	}
-	pausedFor := func(r nodev1.PauseReason) func(*pod) {
-		return func(p *pod) {
+	pausedFor := func(r nodev1.PauseReason) func(*view.Pod) {
+		return func(p *view.Pod) {
 			heard(nodev1.State_STATE_PAUSED)(p)
-			p.report.VM.Status.PauseReason, p.report.VM.Status.PauseDisk = r, "root"
+			p.Report.VM.Status.PauseReason, p.Report.VM.Status.PauseDisk = r, "root"
 		}
 	}
-	rejected := func(p *pod) {
+	rejected := func(p *view.Pod) {
 		failed(p)
 		p.Status.Reason, p.Status.Message = "OutOfcpu", "no room"
 	}
-	standsBy := func(p *pod) {
+	standsBy := func(p *view.Pod) {
 		p.Labels = map[string]string{contract.LabelPoolStandby: "Hibernated"}
 		p.Status.Conditions = []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady"}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
@@ -268,7 +269,7 @@ func TestConditions(t *testing.T) {
 		{"agent that lacks much", "AgentVersionNotSupported", on(isRunning, runsSince(0), heard(running), agentSays(&nodev1.GuestAgentCondition{Connected: true, Reason: "it lacks guest-ping"})), "True", "CommandsMissing", "guest-ping"},
 		{"others' stay", "DataVolumesReady", full(), "True", "AllDVsReady", ""},
 	} {
-		c := condition.Find(statusOf(test.in.state).Conditions, test.of)
+		c := condition.Find(statusOf(test.in.View).Conditions, test.of)
 		switch {
 		case c == nil && test.status != "":
 			t.Errorf("%s: no %s", test.name, test.of)
@@ -281,7 +282,7 @@ func TestConditions(t *testing.T) {
 
 func withoutHelper() scene {
 	s := full()
-	s.pod.report.VM.Status.NetworkLimited = "network.helper is false"
+	s.Pod.Report.VM.Status.NetworkLimited = "network.helper is false"
 	return s
 }
 
@@ -293,14 +294,14 @@ func TestPodNetworkAddresses(t *testing.T) {
 		"bridge":     "10.1.0.7 fd00::7 10.0.2.2 fd10:0:2::2 fe80::1 192.168.7.7",
 	} {
 		s := full()
-		status := s.pod.report.VM.Status
+		status := s.Pod.Report.VM.Status
 		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: binding}}
 		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2", "fd10:0:2::2", "fe80::1", "10.1.0.7", "192.168.7.7"}
-		got := statusOf(s.state).Interfaces[0]
+		got := statusOf(s.View).Interfaces[0]
 		if all := strings.Join(got.IPAddresses, " "); all != want || got.IPAddress != "10.1.0.7" {
 			t.Errorf("%s: %s, first %s, want %s", binding, all, got.IPAddress, want)
 		}
-		if c := condition.Find(statusOf(s.state).Conditions, condition.NetworkLimited); c != nil {
+		if c := condition.Find(statusOf(s.View).Conditions, condition.NetworkLimited); c != nil {
 			t.Errorf("%s: %+v", binding, c)
 		}
 	}
@@ -312,34 +313,34 @@ func TestPodNetworkAddresses(t *testing.T) {
 func TestFirstInterface(t *testing.T) {
 	build := func(down bool) scene {
 		s := full()
-		s.instance.Spec.Networks = append([]kubevirtv1.Network{{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}}}, s.instance.Spec.Networks...)
-		s.instance.Spec.Domain.Devices.Interfaces = append([]kubevirtv1.Interface{{Name: "blue", MACAddress: "02:00:00:00:00:0b"}}, s.instance.Spec.Domain.Devices.Interfaces...)
-		status := s.pod.report.VM.Status
+		s.Instance.Spec.Networks = append([]kubevirtv1.Network{{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}}}, s.Instance.Spec.Networks...)
+		s.Instance.Spec.Domain.Devices.Interfaces = append([]kubevirtv1.Interface{{Name: "blue", MACAddress: "02:00:00:00:00:0b"}}, s.Instance.Spec.Domain.Devices.Interfaces...)
+		status := s.Pod.Report.VM.Status
 		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "masquerade", LinkDown: down}}
 		status.EffectiveSpec.Networks = append([]*specv1.NetworkInterface{{Name: "blue", Mac: "02:00:00:00:00:0b", Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "bridge"}}}}, status.EffectiveSpec.Networks...)
 		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2"}
 		status.Guest.Interfaces = append(status.Guest.Interfaces, &nodev1.GuestInterface{Name: "br0", Mac: "02:00:00:00:00:0c", Addresses: []string{"10.0.2.2", "192.168.9.9"}})
 		return s
 	}
-	got := statusOf(build(false).state).Interfaces
+	got := statusOf(build(false).View).Interfaces
 	if got[0].Name == "blue" || got[0].IPAddress != "10.1.0.7" {
 		t.Errorf("the first interface is %s with %s", got[0].Name, got[0].IPAddress)
 	}
 	if last := got[len(got)-1]; last.InterfaceName != "br0" || last.IPAddress != "192.168.9.9" {
 		t.Errorf("the guest's own interface is %+v", last)
 	}
-	if got := statusOf(build(true).state).Interfaces[0]; strings.Contains(strings.Join(got.IPAddresses, " "), "10.1.0.7") {
+	if got := statusOf(build(true).View).Interfaces[0]; strings.Contains(strings.Join(got.IPAddresses, " "), "10.1.0.7") {
 		t.Errorf("addresses behind a link that is down: %v", got.IPAddresses)
 	}
 }
 
 // TestPullIsNoNews: a pull that fails again does not change the condition back.
 func TestPullIsNoNews(t *testing.T) {
-	of := func(reason string) func(*pod) {
+	of := func(reason string) func(*view.Pod) {
 		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
 	}
 	s := written(written(written(newScene().withPod()).withPod(of("ErrImagePull"))).withPod(of("ImagePullBackOff"))).withPod(of("ErrImagePull"))
-	if got := decide(s.state); got.do != nothing {
+	if got := decide(s.View); got.do != nothing {
 		t.Errorf("step %s", got.do)
 	}
 }
@@ -347,14 +348,14 @@ func TestPullIsNoNews(t *testing.T) {
 // TestTransitions: a condition that says the same in other words keeps its time.
 func TestTransitions(t *testing.T) {
 	s := written(newScene().withPod())
-	was := condition.Find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
-	s.state.now = testTime.Add(time.Hour)
+	was := condition.Find(s.Instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
+	s.View.Now = testTime.Add(time.Hour)
 	s = s.withPod(runsSince(0), ending)
-	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Reason != condition.ReasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
+	if c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady); c.Reason != condition.ReasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 	s = s.withPod(runsSince(0), heard(running), ready)
-	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
+	if c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -362,18 +363,18 @@ func TestTransitions(t *testing.T) {
 // TestGuestIsPaced: a guest whose interfaces change all the time costs a write now and then.
 func TestGuestIsPaced(t *testing.T) {
 	s := written(full())
-	s.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
-	s.state.now = testTime.Add(time.Second)
-	s.pod.report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
-	got := decide(s.state)
+	s.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
+	s.View.Now = testTime.Add(time.Second)
+	s.Pod.Report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
+	got := decide(s.View)
 	if got.do == write {
 		t.Fatal("written a second after the last")
 	}
 	if due := guestInterval - time.Second; got.again != due {
 		t.Errorf("looked at after %v, want %v", got.again, due)
 	}
-	s.state.now = testTime.Add(guestInterval)
-	if got := decide(s.state); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
+	s.View.Now = testTime.Add(guestInterval)
+	if got := decide(s.View); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
 		t.Errorf("step %s when it is due", got.do)
 	}
 }
@@ -381,13 +382,13 @@ func TestGuestIsPaced(t *testing.T) {
 // TestHostileGuest: what a guest says is bounded.
 func TestHostileGuest(t *testing.T) {
 	s := full()
-	g := s.pod.report.VM.Status.Guest
+	g := s.Pod.Report.VM.Status.Guest
 	for range 1000 {
 		g.Interfaces = append(g.Interfaces, &nodev1.GuestInterface{Name: strings.Repeat("é", 1000), Mac: strings.Repeat("m", 1000)})
 		g.Interfaces[1].Addresses = append(g.Interfaces[1].Addresses, "2001:db8::"+string(rune('a'+len(g.Interfaces)%6)), "192.0.2."+string(rune('0'+len(g.Interfaces)%10)))
 	}
 	g.Os.Name = "\xff" + strings.Repeat("n", 1<<20)
-	out, err := yaml.Marshal(statusOf(s.state))
+	out, err := yaml.Marshal(statusOf(s.View))
 	if err != nil || len(out) > 32<<10 {
 		t.Errorf("a status of %d bytes, %v", len(out), err)
 	}
@@ -400,7 +401,7 @@ func TestDiskNames(t *testing.T) {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
-	vmi := full().instance
+	vmi := full().Instance
 	vmi.Spec.Domain.Devices.Disks[1].Disk.Bus = ""
 	if got := diskNames(vmi)["data"]; got != "sda" {
 		t.Errorf("without a bus on amd64: %s", got)

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -29,8 +30,8 @@ var imageReasons = []string{condition.ReasonImagePull, condition.ReasonImageBack
 
 // waitingFault is why a container does not start, as the kubelet says it; nil: it has not
 // said that there is a reason.
-func waitingFault(o *state) *condition.Fault {
-	for _, c := range slices.Concat(o.pod.Status.InitContainerStatuses, o.pod.Status.ContainerStatuses) {
+func waitingFault(o *view.View) *condition.Fault {
+	for _, c := range slices.Concat(o.Pod.Status.InitContainerStatuses, o.Pod.Status.ContainerStatuses) {
 		w := c.State.Waiting
 		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
 			continue
@@ -42,7 +43,7 @@ func waitingFault(o *state) *condition.Fault {
 		if slices.Contains(imageReasons, w.Reason) {
 			return imageFault(o, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
 		}
-		message = volatile.ReplaceAllString(backOff.ReplaceAllString(o.inWords(message), "back-off"), "…")
+		message = volatile.ReplaceAllString(backOff.ReplaceAllString(o.InWords(message), "back-off"), "…")
 		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil
@@ -51,10 +52,10 @@ func waitingFault(o *state) *condition.Fault {
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
 // fails again, which is no news; and the kubelet that waits for the next try may have
 // forgotten why.
-func imageFault(o *state, f *condition.Fault, container string) *condition.Fault {
-	image := imageOf(o.pod.Pod, container)
+func imageFault(o *view.View, f *condition.Fault, container string) *condition.Fault {
+	image := imageOf(o.Pod.Pod, container)
 	begin := "image " + condition.Clip(image, condition.MaxGuestText) + " can't be pulled: "
-	was := condition.Find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	tried := was != nil && strings.HasPrefix(was.Message, begin)
 	switch {
 	case tried && was.Reason == condition.ReasonImageBackOff && f.Reason == condition.ReasonImagePull:
@@ -63,7 +64,7 @@ func imageFault(o *state, f *condition.Fault, container string) *condition.Fault
 		return &condition.Fault{Reason: f.Reason, Message: was.Message}
 	}
 	advice := "it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object"
-	if at := imageField(&o.instance.Spec, image); at != "" {
+	if at := imageField(&o.Instance.Spec, image); at != "" {
 		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
 	}
 	return &condition.Fault{Reason: f.Reason, Message: begin + advice + "; the node says: " + f.Message}
@@ -94,34 +95,34 @@ func imageField(s *kubevirtv1.VirtualMachineInstanceSpec, image string) string {
 
 // quietSince is since when a pod has had a node whose kubelet has neither run a container nor said
 // why not; zero: it does not wait for that.
-func quietSince(o *state) time.Time {
-	p := o.pod
-	if p == nil || p.gone || !p.bound() || p.deleting() || p.ended() || o.recorded() != kubevirtv1.PhaseScheduling {
+func quietSince(o *view.View) time.Time {
+	p := o.Pod
+	if p == nil || p.Gone || !p.Bound() || p.Deleting() || p.Ended() || o.Recorded() != kubevirtv1.PhaseScheduling {
 		return time.Time{}
 	}
-	if _, runs := p.runs(); runs || waitingFault(o) != nil {
+	if _, runs := p.Runs(); runs || waitingFault(o) != nil {
 		return time.Time{}
 	}
-	if c := podCondition(p.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+	if c := view.PodCondition(p.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	return p.CreationTimestamp.Time
 }
 
 // suspicious: the pod has been quiet for long enough to read its events.
-func suspicious(o *state) bool {
+func suspicious(o *view.View) bool {
 	since := quietSince(o)
-	return !since.IsZero() && !o.now.Before(since.Add(quietPatience))
+	return !since.IsZero() && !o.Now.Before(since.Add(quietPatience))
 }
 
 // nextReading is when the events of a quiet pod are read next: ever more rarely.
-func nextReading(o *state) time.Time {
+func nextReading(o *view.View) time.Time {
 	since := quietSince(o)
 	first := since.Add(quietPatience)
-	if since.IsZero() || o.now.Before(first) {
+	if since.IsZero() || o.Now.Before(first) {
 		return first
 	}
-	return o.now.Add(min(max(o.now.Sub(since), quietPatience), quietInterval))
+	return o.Now.Add(min(max(o.Now.Sub(since), quietPatience), quietInterval))
 }
 
 // missingObject finds what kubelets say of a volume whose source is not there.

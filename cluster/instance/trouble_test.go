@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
 // said is an event of a pod, some seconds before now.
@@ -72,13 +73,13 @@ func TestMissingAreBounded(t *testing.T) {
 
 // TestNextReading: events are read of pods that have a node and don't start, ever more rarely.
 func TestNextReading(t *testing.T) {
-	quiet := func(p *pod) {
+	quiet := func(p *view.Pod) {
 		bound(p)
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(testTime)}}
 	}
-	at := func(after time.Duration, change ...func(*pod)) scene {
-		s := newScene().withPod(append([]func(*pod){quiet}, change...)...).recordedAs(kubevirtv1.PhaseScheduling)
-		s.state.now = testTime.Add(after)
+	at := func(after time.Duration, change ...func(*view.Pod)) scene {
+		s := newScene().withPod(append([]func(*view.Pod){quiet}, change...)...).recordedAs(kubevirtv1.PhaseScheduling)
+		s.View.Now = testTime.Add(after)
 		return s
 	}
 	for name, test := range map[string]struct {
@@ -94,10 +95,10 @@ func TestNextReading(t *testing.T) {
 		"said why":      {at(time.Hour, inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
 		"being deleted": {at(time.Hour, ending), false, 0},
 	} {
-		if got := suspicious(test.in.state); got != test.suspicious {
+		if got := suspicious(test.in.View); got != test.suspicious {
 			t.Errorf("%s: its events are read: %v", name, got)
 		}
-		if got := nextLook(written(test.in).state); got != test.next {
+		if got := nextLook(written(test.in).View); got != test.next {
 			t.Errorf("%s: it is looked at after %v, want %v", name, got, test.next)
 		}
 	}
@@ -105,34 +106,34 @@ func TestNextReading(t *testing.T) {
 
 // TestImageFault: an image is named with the field that it is from.
 func TestImageFault(t *testing.T) {
-	waiting := func(reason, message string) func(*pod) {
-		return func(p *pod) {
+	waiting := func(reason, message string) func(*view.Pod) {
+		return func(p *view.Pod) {
 			bound(p)
 			p.Spec.InitContainers = []corev1.Container{{Name: "volumeroot", Image: "debian"}, {Name: "kernel-boot", Image: "kernels"}}
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
 		}
 	}
 	s := full().withPod(waiting("ErrImagePull", "denied")).recordedAs(kubevirtv1.PhaseScheduling)
-	s.instance.Status.Phase = kubevirtv1.PhaseScheduling
-	s.instance.Status.PhaseTransitionTimestamps = nil
+	s.Instance.Status.Phase = kubevirtv1.PhaseScheduling
+	s.Instance.Status.PhaseTransitionTimestamps = nil
 	const want = "image debian can't be pulled: correct spec.volumes[0].containerDisk.image, or set spec.volumes[0].containerDisk.imagePullSecret if the registry asks for credentials; the node says: denied"
 	check := func(reason, message string) {
 		t.Helper()
-		c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionSynchronized)
+		c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionSynchronized)
 		if c == nil || c.Reason != reason || c.Message != message {
 			t.Errorf("%+v, want %s, %s", c, reason, message)
 		}
 	}
 	check("ErrImagePull", want)
-	if c := condition.Find(statusOf(s.state).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
+	if c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
 		t.Errorf("Ready says %q", c.Message)
 	}
 	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
 	check("ImagePullBackOff", want)
 	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
 	check("ImagePullBackOff", strings.Replace(want, "denied", `Back-off pulling image "debian": ErrImagePull: gone`, 1))
-	s.pod.Spec.InitContainers[0].Image, s.instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
-	s.pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"
+	s.Pod.Spec.InitContainers[0].Image, s.Instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
+	s.Pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"
 	check("ImagePullBackOff", strings.NewReplacer("debian", "alpine", "denied", "Back-off").Replace(want))
 }
 

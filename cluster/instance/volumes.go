@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -111,15 +112,15 @@ const (
 )
 
 // volumeStatuses are the instance's volumes as they are when it comes to a phase.
-func volumeStatuses(o *state, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
-	targets := diskNames(o.instance)
+func volumeStatuses(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
+	targets := diskNames(o.Instance)
 	recorded := make(map[string]kubevirtv1.VolumeStatus)
-	for _, s := range o.instance.Status.DeepCopy().VolumeStatus {
+	for _, s := range o.Instance.Status.DeepCopy().VolumeStatus {
 		recorded[s.Name] = s
 	}
 	var all []kubevirtv1.VolumeStatus
-	for i := range o.instance.Spec.Volumes {
-		v := &o.instance.Spec.Volumes[i]
+	for i := range o.Instance.Spec.Volumes {
+		v := &o.Instance.Spec.Volumes[i]
 		s := recorded[v.Name]
 		s.Name, s.Target, s.Phase = v.Name, targets[v.Name], volumePending
 		if v.ContainerDisk != nil && s.ContainerDiskVolume == nil {
@@ -128,7 +129,7 @@ func volumeStatuses(o *state, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus 
 		if v.EmptyDisk != nil {
 			s.Size = v.EmptyDisk.Capacity.Value()
 		}
-		if claim := o.claims[convert.ClaimName(v)]; claim != nil {
+		if claim := o.Claims[convert.ClaimName(v)]; claim != nil {
 			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
 			if claim.Status.Phase == corev1.ClaimBound {
 				s.Phase = volumeBound

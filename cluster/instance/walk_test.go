@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -194,15 +195,15 @@ func (w *world) settled() {
 	w.during(12)
 	vmi := w.instance()
 	for _, p := range w.pods() {
-		if vmi == nil || uidOf(p.Labels) != vmi.UID {
+		if vmi == nil || view.UIDOf(p.Labels) != vmi.UID {
 			w.t.Fatalf("pod %s is left: %+v", p.Name, p.ObjectMeta)
 		}
-		if isFinal(vmi.Status.Phase) && slices.Contains(p.Finalizers, contract.FinalizerPod) {
+		if view.IsFinal(vmi.Status.Phase) && slices.Contains(p.Finalizers, contract.FinalizerPod) {
 			w.t.Fatalf("pod %s is held though its VM has ended", p.Name)
 		}
 	}
 	for _, p := range w.attachments() {
-		if vmi == nil || isFinal(vmi.Status.Phase) || vmi.Spec.StopStrategy == "" {
+		if vmi == nil || view.IsFinal(vmi.Status.Phase) || vmi.Spec.StopStrategy == "" {
 			w.t.Fatalf("pod %s is left, which attaches a volume", p.Name)
 		}
 	}
@@ -463,7 +464,7 @@ func TestMachineOf(t *testing.T) {
 	of := func(node, uuid, id string) *kubevirtv1.NodeMachine {
 		n := new(corev1.Node)
 		n.UID, n.Status.NodeInfo = types.UID(node), corev1.NodeSystemInfo{SystemUUID: uuid, MachineID: id, BootID: id}
-		return machineOf(n)
+		return view.MachineOf(n)
 	}
 	const uuid, swapped = "4C4C4544-0042-3510-8052-B9C04F4E4D32", "44454c4c-4200-1035-8052-b9c04f4e4d32"
 	first := of("n", "4C4C4544-0042", "aaaa")
@@ -484,7 +485,7 @@ func TestMachineOf(t *testing.T) {
 		"no UUID but an id of each boot":   {of("n", "aa-aa", "aaaa"), of("n", "BBBB", "bbbb"), false},
 		"no UUID any more but a boot's id": {first, of("n", "bbbb", "bbbb"), false},
 	} {
-		if got := replaces(c.now, c.before); got != c.replaced {
+		if got := view.Replaces(c.now, c.before); got != c.replaced {
 			t.Errorf("%s: replaced %v, want %v", name, got, c.replaced)
 		}
 	}
@@ -494,14 +495,14 @@ func TestMachineOf(t *testing.T) {
 // the first one is off.
 func TestRunsOnAnotherMachine(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*pod)
+		change func(*view.Pod)
 		warns  bool
 	}{
-		"the same machine": {func(*pod) {}, false},
-		"another":          {func(p *pod) { p.replaced = true }, true},
-		"another, tainted": {func(p *pod) { p.replaced, p.node.formerOff = true, true }, false},
+		"the same machine": {func(*view.Pod) {}, false},
+		"another":          {func(p *view.Pod) { p.Replaced = true }, true},
+		"another, tainted": {func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }, false},
 	} {
-		s := statusOf(on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).state)
+		s := statusOf(on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionSynchronized)
 		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
 			t.Errorf("%s: %s, %+v", name, s.Phase, got)

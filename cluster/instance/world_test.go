@@ -34,6 +34,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -539,7 +540,7 @@ func (w *world) restart() {
 	case !w.restarts:
 	case vmi == nil:
 		w.addInstance()
-	case isFinal(vmi.Status.Phase) && vmi.DeletionTimestamp == nil:
+	case view.IsFinal(vmi.Status.Phase) && vmi.DeletionTimestamp == nil:
 		w.must(w.server.Delete(w.t.Context(), vmi))
 	}
 }
@@ -665,7 +666,7 @@ func (m *machine) sync(p *corev1.Pod) {
 // start is the guest of a pod, which waits for its image if that is to be attached.
 func (m *machine) start(p *corev1.Pod) *guest {
 	vmi := m.w.instance()
-	if vmi != nil && uidOf(p.Labels) == vmi.UID && convert.AttachedImage(vmi) != nil {
+	if vmi != nil && view.UIDOf(p.Labels) == vmi.UID && convert.AttachedImage(vmi) != nil {
 		return &guest{vm: vmName, reads: readingTurns}
 	}
 	return &guest{vm: vmName, runs: true, state: nodev1.State_STATE_RUNNING}

@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -547,7 +548,7 @@ var savedLives = []struct {
 		for _, p := range w.pods() {
 			w.must(client.IgnoreNotFound(w.server.Delete(w.t.Context(), &p)))
 		}
-		w.until("it has ended", func() bool { return isFinal(w.phase()) })
+		w.until("it has ended", func() bool { return view.IsFinal(w.phase()) })
 	}},
 	{"suspends itself", func(w *world) {
 		w.runsBare()

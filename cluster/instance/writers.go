@@ -15,27 +15,16 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 )
 
 // IndexPodClaim finds the pods of VMs, and those that fill claims, by the claims that they use.
 const IndexPodClaim = "vmlet.pod-claim"
 
-// claimUser is another VM, or a pod, that uses claims of the instance's namespace.
-type claimUser struct {
-	// instance, or nil where only its pod is left, and for a pod that fills a claim.
-	instance *kubevirtv1.VirtualMachineInstance
-	// pod whose guest may run, or that fills a claim; nil: there is none.
-	pod *corev1.Pod
-	// started: it has a pod, or its status knows of one.
-	started bool
-	// passed: it has no pod and waits for one that has, and the instance's VM was there before it asked for the claim.
-	passed bool
-}
-
 // podUses are those of a VM's pod, or of one that fills a claim; none of another's.
 func podUses(p *corev1.Pod) []claimuse.Use {
-	if instanceOf(p) == "" && !claimuse.Fills(p) {
+	if view.InstanceOf(p) == "" && !claimuse.Fills(p) {
 		return nil
 	}
 	return claimuse.OfPod(p, nil)
@@ -54,15 +43,15 @@ func podClaims(o client.Object) (names []string) {
 // that from having one, or it is passed: a VM that restarts would wait for as long as all those run that it gets on with. VMs
 // that are made after the older one asked do wait for it, or it would never have its turn. Nobody waits for a younger one,
 // and an instance with a pod waits for nobody, so that none waits for itself.
-func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []claimUser) *condition.Fault {
+func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []view.ClaimUser) *condition.Fault {
 	for _, own := range claimuse.OfInstance(vmi) {
 		for _, u := range users {
 			at := slices.IndexFunc(usesOf(u), own.Excludes)
-			if at < 0 || !u.started && !goesBefore(u, vmi) {
+			if at < 0 || !u.Started && !goesBefore(u, vmi) {
 				continue
 			}
 			how := " is in use by "
-			if !u.started {
+			if !u.Started {
 				how = " is first for "
 			}
 			return &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "claim " + own.Claim + how + userName(u) + whyInUse(own, usesOf(u)[at])}
@@ -87,36 +76,36 @@ func whyInUse(own, other claimuse.Use) string {
 	return text
 }
 
-func usesOf(u claimUser) []claimuse.Use {
-	if u.instance == nil {
-		return podUses(u.pod)
+func usesOf(u view.ClaimUser) []claimuse.Use {
+	if u.Instance == nil {
+		return podUses(u.Pod)
 	}
-	return claimuse.OfInstance(u.instance)
+	return claimuse.OfInstance(u.Instance)
 }
 
-func userName(u claimUser) string {
+func userName(u view.ClaimUser) string {
 	switch {
-	case u.instance != nil:
-		return "VM " + u.instance.Name
-	case claimuse.Fills(u.pod):
-		text := "pod " + u.pod.Name + ", which imports or copies a disk"
-		if owner := metav1.GetControllerOf(u.pod); owner != nil {
+	case u.Instance != nil:
+		return "VM " + u.Instance.Name
+	case claimuse.Fills(u.Pod):
+		text := "pod " + u.Pod.Name + ", which imports or copies a disk"
+		if owner := metav1.GetControllerOf(u.Pod); owner != nil {
 			text += " for VM " + owner.Name + " (its status says how far that is)"
 		}
 		return text
 	}
-	return "pod " + u.pod.Name + " of VM " + instanceOf(u.pod)
+	return "pod " + u.Pod.Name + " of VM " + view.InstanceOf(u.Pod)
 }
 
 // goesBefore: neither has a pod, and the other one may have it first. It may wait for a claim that this one
 // does not know of.
-func goesBefore(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
-	other, own := u.instance, claimuse.OfInstance(vmi)
+func goesBefore(u view.ClaimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
+	other, own := u.Instance, claimuse.OfInstance(vmi)
 	waits := condition.Find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
 		return !slices.ContainsFunc(own, func(u claimuse.Use) bool { return u.Claim == theirs.Claim })
 	})
-	if u.passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == condition.ReasonClaimInUse && known) {
+	if u.Passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == condition.ReasonClaimInUse && known) {
 		return false
 	}
 	if !other.CreationTimestamp.Equal(&vmi.CreationTimestamp) {
@@ -126,19 +115,19 @@ func goesBefore(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
 }
 
 // observeUsers reads which others use the claims of an instance that has no pod yet.
-func (r *Reconciler) observeUsers(ctx context.Context, o *state) error {
-	if o.pod != nil || o.final() || o.deleting() {
+func (r *Reconciler) observeUsers(ctx context.Context, o *view.View) error {
+	if o.Pod != nil || o.Final() || o.Deleting() {
 		return nil
 	}
 	var err error
-	o.users, err = r.claimUsers(ctx, o.instance)
+	o.Users, err = r.claimUsers(ctx, o.Instance)
 	return err
 }
 
 // claimUsers are those whose use of an instance's claims excludes the instance's, by their names; those that have ended
 // are left out. Of a claim that many VMs read there may be thousands of objects: they are read where the cache has them.
-func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]claimUser, error) {
-	found := make(map[types.UID]claimUser)
+func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]view.ClaimUser, error) {
+	found := make(map[types.UID]view.ClaimUser)
 	for _, use := range claimuse.OfInstance(vmi) {
 		instances, pods, err := r.onClaim(ctx, vmi.Namespace, use.Claim)
 		if err != nil {
@@ -146,38 +135,38 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 		}
 		for i := range instances {
 			other := &instances[i]
-			_, _, has := active(&other.Status)
-			found[other.UID] = claimUser{instance: other, started: has}
+			_, _, has := view.Active(&other.Status)
+			found[other.UID] = view.ClaimUser{Instance: other, Started: has}
 		}
 		for i := range pods {
 			p := &pods[i]
 			if claimuse.Ended(p) {
 				continue
 			}
-			uid := cmp.Or(uidOf(p.Labels), p.UID)
+			uid := cmp.Or(view.UIDOf(p.Labels), p.UID)
 			u := found[uid]
-			u.pod, u.started = p, true
+			u.Pod, u.Started = p, true
 			found[uid] = u
 		}
 	}
 	if err := r.pass(ctx, vmi, found); err != nil {
 		return nil, err
 	}
-	var all []claimUser
+	var all []view.ClaimUser
 	for uid, u := range found {
-		if final := u.instance != nil && isFinal(u.instance.Status.Phase); uid != vmi.UID && !final && excludes(u, vmi) {
+		if final := u.Instance != nil && view.IsFinal(u.Instance.Status.Phase); uid != vmi.UID && !final && excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
-	slices.SortFunc(all, func(a, b claimUser) int { return strings.Compare(userName(a), userName(b)) })
+	slices.SortFunc(all, func(a, b view.ClaimUser) int { return strings.Compare(userName(a), userName(b)) })
 	return all, nil
 }
 
 // pass notes which of the users the instance passes.
-func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, users map[types.UID]claimUser) error {
+func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, users map[types.UID]view.ClaimUser) error {
 	running := make(map[claimuse.Use]bool)
 	for _, u := range users {
-		if u.started {
+		if u.Started {
 			for _, use := range usesOf(u) {
 				running[use] = true
 			}
@@ -185,7 +174,7 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 	}
 	var since *metav1.Time
 	for uid, u := range users {
-		if u.started || uid == vmi.UID || !excludes(u, vmi) || !heldBy(u, running) {
+		if u.Started || uid == vmi.UID || !excludes(u, vmi) || !heldBy(u, running) {
 			continue
 		}
 		if since == nil {
@@ -194,14 +183,14 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 				return err
 			}
 		}
-		u.passed = since.Before(&u.instance.CreationTimestamp)
+		u.Passed = since.Before(&u.Instance.CreationTimestamp)
 		users[uid] = u
 	}
 	return nil
 }
 
 // heldBy: one of the uses of those that have pods excludes one of this one's.
-func heldBy(u claimUser, running map[claimuse.Use]bool) bool {
+func heldBy(u view.ClaimUser, running map[claimuse.Use]bool) bool {
 	return slices.ContainsFunc(usesOf(u), func(own claimuse.Use) bool {
 		for use := range running {
 			if own.Excludes(use) {
@@ -237,7 +226,7 @@ func (r *Reconciler) onClaim(ctx context.Context, namespace, claim string) ([]ku
 }
 
 // excludes: the instance can't have one of its claims while this one does.
-func excludes(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
+func excludes(u view.ClaimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
 	theirs := usesOf(u)
 	return slices.ContainsFunc(claimuse.OfInstance(vmi), func(own claimuse.Use) bool { return slices.ContainsFunc(theirs, own.Excludes) })
 }
@@ -245,41 +234,41 @@ func excludes(u claimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
 // createAlone makes the instance's pod while no other is made whose use of a claim excludes this one's, and asks the API
 // server for others' pods, which the cache may not have yet: of two of them the one that was made later sees the other.
 func (t *round) createAlone(ctx context.Context) error {
-	vmi := t.o.instance
+	vmi := t.o.Instance
 	done, alone := t.Making.Begin(vmi.Namespace, claimuse.OfInstance(vmi))
 	if !alone {
 		t.again = soon
-		t.o.fault = &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "another pod with a claim of this VM's is being made at this moment: it is looked at again"}
+		t.o.Fault = &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "another pod with a claim of this VM's is being made at this moment: it is looked at again"}
 		return nil
 	}
 	defer done()
 	var err error
-	if t.o.users, err = t.claimUsers(ctx, vmi); err != nil {
+	if t.o.Users, err = t.claimUsers(ctx, vmi); err != nil {
 		return err
 	}
-	for i := range t.o.users {
-		u := &t.o.users[i]
-		if u.started {
+	for i := range t.o.Users {
+		u := &t.o.Users[i]
+		if u.Started {
 			continue
 		}
-		if u.pod, err = t.ownPod(ctx, u.instance); err != nil {
+		if u.Pod, err = t.ownPod(ctx, u.Instance); err != nil {
 			return err
 		}
-		u.started = u.pod != nil
+		u.Started = u.Pod != nil
 	}
 	imports, err := t.imports(ctx, vmi)
 	if err != nil {
 		return err
 	}
-	t.o.users = append(t.o.users, imports...)
-	if claimInUse(vmi, t.o.users) != nil {
+	t.o.Users = append(t.o.Users, imports...)
+	if claimInUse(vmi, t.o.Users) != nil {
 		return nil // the next step says so
 	}
 	return t.create(ctx)
 }
 
 // imports are the pods that fill claims, as the API server has them, whose use of a claim excludes the instance's.
-func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (all []claimUser, err error) {
+func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (all []view.ClaimUser, err error) {
 	if len(claimuse.OfInstance(vmi)) == 0 {
 		return nil, nil
 	}
@@ -288,7 +277,7 @@ func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachine
 		return nil, err
 	}
 	for i := range pods.Items {
-		if u := (claimUser{pod: &pods.Items[i], started: true}); !claimuse.Ended(u.pod) && excludes(u, vmi) {
+		if u := (view.ClaimUser{Pod: &pods.Items[i], Started: true}); !claimuse.Ended(u.Pod) && excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
@@ -297,13 +286,13 @@ func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachine
 
 // ofUser has the instances that may have waited for another one, or for a pod: what is left of one, or one that fills a claim.
 func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var u claimUser
+	var u view.ClaimUser
 	uid := o.GetUID()
 	switch o := o.(type) {
 	case *kubevirtv1.VirtualMachineInstance:
-		u.instance = o
+		u.Instance = o
 	case *corev1.Pod:
-		u.pod, uid = o, cmp.Or(uidOf(o.Labels), uid)
+		u.Pod, uid = o, cmp.Or(view.UIDOf(o.Labels), uid)
 	}
 	for _, use := range usesOf(u) {
 		instances, _, err := r.onClaim(ctx, o.GetNamespace(), use.Claim)
@@ -311,11 +300,11 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 			return nil
 		}
 		if at := slices.IndexFunc(instances, func(vmi kubevirtv1.VirtualMachineInstance) bool { return vmi.UID == uid }); at >= 0 {
-			u.instance = &instances[at] // it knows better than its pod what is only read
+			u.Instance = &instances[at] // it knows better than its pod what is only read
 		}
 		for i := range instances {
-			if other := (&state{instance: &instances[i]}); other.neverHadPod() && other.instance.UID != uid && excludes(u, other.instance) {
-				requests = append(requests, request(o.GetNamespace(), other.instance.Name))
+			if other := (&view.View{Instance: &instances[i]}); other.NeverHadPod() && other.Instance.UID != uid && excludes(u, other.Instance) {
+				requests = append(requests, request(o.GetNamespace(), other.Instance.Name))
 			}
 		}
 	}

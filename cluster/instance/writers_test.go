@@ -16,6 +16,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -119,7 +120,7 @@ func TestClaimInUse(t *testing.T) {
 		"older, is deleted and has a pod":         {diskOn("a"), another(earlier, diskOn("a"), deleted), true, true},
 	} {
 		own := newScene().change(c.own, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.CreationTimestamp = metav1.NewTime(testTime) })
-		got := claimInUse(own.instance, []claimUser{{instance: c.other, started: c.hasPod}})
+		got := claimInUse(own.Instance, []view.ClaimUser{{Instance: c.other, Started: c.hasPod}})
 		if (got != nil) != c.waits {
 			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
 		}
@@ -154,10 +155,10 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 	}
 	for len(all) > 0 {
 		free := slices.IndexFunc(all, func(vmi *kubevirtv1.VirtualMachineInstance) bool {
-			var others []claimUser
+			var others []view.ClaimUser
 			for _, other := range all {
 				if other != vmi {
-					others = append(others, claimUser{instance: other, passed: len(all)%3 == 0 && other.UID > vmi.UID})
+					others = append(others, view.ClaimUser{Instance: other, Passed: len(all)%3 == 0 && other.UID > vmi.UID})
 				}
 			}
 			return claimInUse(vmi, others) == nil
@@ -223,7 +224,7 @@ func both(a, b func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.Virtua
 
 // TestPodClaims: a VM's pod uses its claims, and so does one that fills claims; others' pods are not looked at.
 func TestPodClaims(t *testing.T) {
-	p := newScene().withPod().pod.Pod
+	p := newScene().withPod().Pod.Pod
 	v := corev1.Volume{Name: "data"}
 	v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
 	p.Spec.Volumes = append(p.Spec.Volumes, v)
@@ -269,7 +270,7 @@ func (w *world) other(r *Reconciler) (c *kubevirtv1.Condition, started bool) {
 	}
 	vmi, err := get(w.t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
-	started = slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return uidOf(p.Labels) == vmi.UID })
+	started = slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return view.UIDOf(p.Labels) == vmi.UID })
 	return condition.Find(vmi.Status.Conditions, kubevirtv1.ConditionSynchronized), started
 }
 
@@ -427,7 +428,7 @@ func TestClaimIsCopied(t *testing.T) {
 			r := w.controller()
 			w.reconcile(r)
 			started := func() bool {
-				return slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return instanceOf(&p) != "" })
+				return slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return view.InstanceOf(&p) != "" })
 			}
 			if got := started(); got == c.waits {
 				t.Fatalf("while the claim is copied: started %v, want %v", got, !c.waits)
