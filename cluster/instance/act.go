@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -36,53 +37,54 @@ const killPatience = 30 * time.Second
 // when the VM has ended, which nobody waits for.
 const hurryPatience = 2 * time.Second
 
-// take carries out a step, and has what is observed follow it.
-func (t *round) take(ctx context.Context, s step) error {
-	log.FromContext(ctx).V(1).Info("taking a step", "step", string(s.do))
-	switch s.do {
-	case protect:
+// take carries out an action, and has what is observed follow it.
+func (t *round) take(ctx context.Context, a action.Action) error {
+	log.FromContext(ctx).V(1).Info("taking a step", "step", a.String())
+	switch a := a.(type) {
+	case action.Protect:
 		return t.protect(ctx)
-	case create:
+	case action.CreatePod:
 		return t.createAlone(ctx)
-	case confirm:
-		t.confirm(ctx, s.pod)
-		return nil
-	case write:
-		return t.write(ctx, s)
-	case remove:
-		return t.remove(ctx, s.pod)
-	case destroy:
-		return t.remove(ctx, s.pod, client.GracePeriodSeconds(0))
-	case kill:
-		t.kill(s.pod)
-		return nil
-	case hurry:
-		t.hurry(s.pod)
-		return nil
-	case resize:
-		t.resize(ctx, s.pod, s.sizing)
-		return nil
-	case release:
-		return t.release(ctx, s.pod)
-	case finalize:
+	case action.ConfirmEnd:
+		t.confirm(ctx, a.Pod)
+	case action.WriteStatus:
+		return t.write(ctx, a)
+	case action.DeletePod:
+		return t.remove(ctx, a.Pod)
+	case action.DestroyPod:
+		return t.remove(ctx, a.Pod, client.GracePeriodSeconds(0))
+	case action.KillGuest:
+		t.kill(a.Pod)
+	case action.HurryGuest:
+		t.hurry(a.Pod)
+	case action.Resize:
+		t.resize(ctx, a.Pod, a.Sizing)
+	case action.ReleasePod:
+		return t.release(ctx, a.Pod)
+	case action.Finalize:
 		return t.finalize(ctx)
-	case label:
+	case action.LabelInstance:
 		return t.label(ctx)
-	case relabel:
-		return t.relabel(ctx, s.pod)
-	case attach:
-		return t.attach(ctx, s.claim)
-	case detach:
-		return t.detach(ctx, s.attachment)
-	case save, cancel:
-		t.call(s)
-		return nil
+	case action.RelabelPod:
+		return t.relabel(ctx, a.Pod)
+	case action.Attach:
+		return t.attach(ctx, a.Claim)
+	case action.Detach:
+		return t.detach(ctx, a.Attachment)
+	case action.Save:
+		t.Saves.Start(t.key, a.Request)
+		t.seeCall()
+	case action.CancelSave:
+		t.Saves.Cancel(t.key)
+		t.seeCall()
+	default:
+		return fmt.Errorf("there is no action %T", a)
 	}
-	return fmt.Errorf("there is no step %q", s.do)
+	return nil
 }
 
-func (t *round) record(e event) {
-	t.Events.Eventf(t.o.Instance, nil, e.kind, e.reason, e.reason, "%s", condition.Sentence(e.message))
+func (t *round) record(e action.Event) {
+	t.Events.Eventf(t.o.Instance, nil, e.Kind, e.Reason, e.Reason, "%s", condition.Sentence(e.Message))
 }
 
 // change patches the instance's metadata, if nobody has changed the instance meanwhile.
@@ -131,14 +133,14 @@ func (t *round) label(ctx context.Context) error {
 	})
 }
 
-func (t *round) write(ctx context.Context, s step) error {
+func (t *round) write(ctx context.Context, a action.WriteStatus) error {
 	changed := t.o.Instance.DeepCopy()
-	changed.Status = *s.status
+	changed.Status = *a.Status
 	if err := t.Client.Status().Update(ctx, changed); err != nil {
 		return err
 	}
 	t.stored(changed)
-	for _, e := range s.events {
+	for _, e := range a.Events {
 		t.record(e)
 	}
 	return nil
@@ -166,7 +168,7 @@ func (t *round) create(ctx context.Context) error {
 		return nil
 	}
 	t.o.Pod = &view.Pod{Pod: made, Host: view.Host{Node: view.Node{Exists: true}}}
-	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name})
+	t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventCreated, Message: "made pod " + made.Name})
 	return t.checkOwner(ctx)
 }
 
@@ -239,7 +241,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 		return err
 	}
 	if err == nil && t.o.Instance != nil {
-		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
+		t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventDeleted, Message: "deleted pod " + p.Name})
 	}
 	found, err := get(ctx, t.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
 	switch {

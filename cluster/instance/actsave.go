@@ -9,17 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/launcher"
 )
 
-// call starts a save, or cancels it, and looks what has become of it.
-func (t *round) call(s step) {
-	if s.do == save {
-		t.Saves.Start(t.key, s.request)
-	} else {
-		t.Saves.Cancel(t.key)
-	}
+// seeCall looks what has become of the call that saves the VM.
+func (t *round) seeCall() {
 	t.o.Call = nil
 	if call, has := t.Saves.Look(t.key); has {
 		t.o.Call = &call
@@ -52,7 +48,7 @@ func (t *round) attach(ctx context.Context, claim string) error {
 		return nil
 	}
 	t.o.Attachments = append(t.o.Attachments, made)
-	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name + " to attach claim " + claim})
+	t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventCreated, Message: "made pod " + made.Name + " to attach claim " + claim})
 	return nil
 }
 
@@ -80,7 +76,7 @@ func (t *round) detach(ctx context.Context, p *corev1.Pod) error {
 	}
 	t.o.Attachments = slices.DeleteFunc(t.o.Attachments, func(q *corev1.Pod) bool { return q.UID == uid })
 	if err == nil {
-		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
+		t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventDeleted, Message: "deleted pod " + p.Name})
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -85,31 +86,31 @@ func imageClaim(o *view.View) string {
 }
 
 // attachVolume makes the pod of a volume for the guest's memory.
-func attachVolume(o *view.View) step {
+func attachVolume(o *view.View) action.Action {
 	claim := wantedClaim(o)
 	if claim == "" || o.Pod.Deleting() || o.Refused != nil || unfit(o, claim) != nil || podOfClaim(o, claim) != nil {
-		return step{}
+		return nil
 	}
 	if o.Recorded() != kubevirtv1.PhaseRunning && imageClaim(o) == "" {
-		return step{}
+		return nil
 	}
-	return step{do: attach, claim: claim}
+	return action.Attach{Claim: claim}
 }
 
 // detachVolume deletes the pods of volumes that nobody wants to be attached any more, and those
 // that have ended. It waits for the end of a call: it may have the volume's descriptor.
-func detachVolume(o *view.View) step {
+func detachVolume(o *view.View) action.Action {
 	if o.Call != nil && o.Call.State == saves.Running || len(o.Attachments) > 0 && undoesSave(o) {
-		return step{}
+		return nil
 	}
 	claim := wantedClaim(o)
 	for _, p := range o.Attachments {
 		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 		if p.DeletionTimestamp == nil && (claim == "" || !attaches(p, claim) || over) {
-			return step{do: detach, attachment: p}
+			return action.Detach{Attachment: p}
 		}
 	}
-	return step{}
+	return nil
 }
 
 // undoesSave: the agent still has the volume, and will say when it has not.

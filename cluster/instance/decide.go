@@ -4,131 +4,77 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-// verb is what a step does.
-type verb string
-
-const (
-	nothing verb = ""
-	// protect puts the instance's finalizer on it, which admission has done if it is there.
-	protect verb = "protect"
-	// create makes the instance's pod.
-	create verb = "create"
-	// confirm asks the agent to promise that the pod's VM has ended.
-	confirm verb = "confirm"
-	// write writes the instance's status.
-	write verb = "write"
-	// remove deletes a pod with its own grace period, destroy with none.
-	remove  verb = "delete"
-	destroy verb = "destroy"
-	// kill ends the guest of a pod that is being deleted, through the agent; hurry gives it less
-	// time than it was given.
-	kill  verb = "kill"
-	hurry verb = "hurry"
-	// release takes vmlet's finalizer from a pod, finalize from the instance.
-	release  verb = "release"
-	finalize verb = "finalize"
-	// label says on the instance where it runs; relabel gives the pod the instance's labels.
-	label   verb = "label"
-	relabel verb = "relabel"
-	// attach makes the pod through which a claim is attached to the instance's pod, detach
-	// deletes it.
-	attach verb = "attach"
-	detach verb = "detach"
-	// save has the agent save the VM, or the guest suspend itself; cancel ends that call.
-	save   verb = "save"
-	cancel verb = "cancel"
-	// resize gives the guest more or fewer vCPUs, or memory, while it runs.
-	resize verb = "resize"
-)
-
-// step is the next thing to do. It changes one object at most.
-type step struct {
-	do  verb
-	pod *view.Pod // of confirm, remove, destroy, kill, hurry, resize, release, relabel
-	// status and events are of write.
-	status *kubevirtv1.VirtualMachineInstanceStatus
-	events []event
-	// claim is of attach, attachment of detach, request of save.
-	claim      string
-	attachment *corev1.Pod
-	request    saves.Request
-	sizing     sizing // of resize
-	// again is when to look again though nothing has changed, if there is nothing to do;
-	// 0: never.
-	again time.Duration
-}
-
-// decide returns the next step. It is a function of its argument alone: it can be asked
-// again after each step, after a crash and by two controllers at once, as each step is
+// decide returns the next action; nil if there is none: the instance is looked at again after the time that it
+// returns, though nothing has changed; 0: never. It is a function of its argument alone: it can be asked
+// again after each action, after a crash and by two controllers at once, as each action is
 // allowed by what is observed and not by what was done before.
 //
 // What keeps a VM from running twice: a pod is made only for an instance whose status knows
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
-func decide(o *view.View) step {
-	rules := []func(*view.View) step{cancelSave, endOthers}
+func decide(o *view.View) (next action.Action, again time.Duration) {
+	rules := []func(*view.View) action.Action{cancelSave, endOthers}
 	if o.Instance != nil {
 		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, detachVolume, attachVolume,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {
-		if s := rule(o); s.do != nothing {
-			return s
+		if next := rule(o); next != nil {
+			return next, 0
 		}
 	}
-	return step{again: nextLook(o)}
+	return nil, nextLook(o)
 }
 
 // endOthers ends the pods of earlier instances, which nobody else looks after.
-func endOthers(o *view.View) step {
+func endOthers(o *view.View) action.Action {
 	for _, p := range o.Others {
 		switch {
 		case p.Gone:
 		case stranded(p):
-			return step{do: destroy, pod: p}
+			return action.DestroyPod{Pod: p}
 		case !p.Deleting():
-			return step{do: remove, pod: p}
+			return action.DeletePod{Pod: p}
 		case askable(p):
-			return step{do: confirm, pod: p}
+			return action.ConfirmEnd{Pod: p}
 		case p.Ended() && p.Held():
-			return step{do: release, pod: p}
+			return action.ReleasePod{Pod: p}
 		}
 	}
-	return step{}
+	return nil
 }
 
-func protectInstance(o *view.View) step {
+func protectInstance(o *view.View) action.Action {
 	if o.Deleting() || o.Final() || slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
-		return step{}
+		return nil
 	}
-	return step{do: protect}
+	return action.Protect{}
 }
 
-func createPod(o *view.View) step {
+func createPod(o *view.View) action.Action {
 	_, _, had := view.Active(&o.Instance.Status)
 	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || waitsFor(o) != nil {
-		return step{}
+		return nil
 	}
-	return step{do: create}
+	return action.CreatePod{}
 }
 
-func confirmEnd(o *view.View) step {
+func confirmEnd(o *view.View) action.Action {
 	if o.Pod == nil || o.Final() && !o.Pod.Held() || !askable(o.Pod) && !overUnheard(o.Pod, o.Now) {
-		return step{}
+		return nil
 	}
-	return step{do: confirm, pod: o.Pod}
+	return action.ConfirmEnd{Pod: o.Pod}
 }
 
 // askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
@@ -149,16 +95,16 @@ func overUnheard(p *view.Pod, now time.Time) bool {
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
 // bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
 // one whose node is lost.
-func endPod(o *view.View) step {
+func endPod(o *view.View) action.Action {
 	p := o.Pod
 	switch {
 	case p == nil || p.Gone:
 	case stranded(p):
-		return step{do: destroy, pod: p}
+		return action.DestroyPod{Pod: p}
 	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || refilled(o)) || o.Final() && !p.Ended()):
-		return step{do: remove, pod: p}
+		return action.DeletePod{Pod: p}
 	}
-	return step{}
+	return nil
 }
 
 // stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
@@ -167,12 +113,12 @@ func stranded(p *view.Pod) bool {
 	return p.Bound() && p.Lost() && !forced
 }
 
-func writeStatus(o *view.View) step {
+func writeStatus(o *view.View) action.Action {
 	s := statusOf(o)
 	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
-		return step{}
+		return nil
 	}
-	return step{do: write, status: s, events: news(&o.Instance.Status, s)}
+	return action.WriteStatus{Status: s, Events: news(&o.Instance.Status, s)}
 }
 
 // hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
@@ -180,19 +126,19 @@ func writeStatus(o *view.View) step {
 // something has changed, and takes the earliest end that it has been asked for. A shim that waits for
 // a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
 // of is ended by nobody else.
-func hurryGuest(o *view.View) step {
+func hurryGuest(o *view.View) action.Action {
 	p, grace := o.Pod, o.Instance.Spec.TerminationGracePeriodSeconds
 	if p == nil || !p.Deleting() || p.Ended() || p.Hurried || !p.Report.Current || !view.Started(p.Report.VM) {
-		return step{}
+		return nil
 	}
 	own := p.Report.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
-		return step{do: kill, pod: p}
+		return action.KillGuest{Pod: p}
 	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(o), view.UnseenEnd(p.Pod) != nil:
-		return step{do: hurry, pod: p}
+		return action.HurryGuest{Pod: p}
 	}
-	return step{}
+	return nil
 }
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
@@ -205,21 +151,21 @@ func awaitsInVain(o *view.View) bool {
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // releasePod lets the pod go once the instance is known to have ended: it never gets another.
-func releasePod(o *view.View) step {
+func releasePod(o *view.View) action.Action {
 	if o.Pod == nil || !o.Pod.Held() || !o.Pod.Ended() || !o.Final() {
-		return step{}
+		return nil
 	}
-	return step{do: release, pod: o.Pod}
+	return action.ReleasePod{Pod: o.Pod}
 }
 
-func finalizeInstance(o *view.View) step {
+func finalizeInstance(o *view.View) action.Action {
 	if !o.Deleting() || !o.Final() || !slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
-		return step{}
+		return nil
 	}
 	if p := o.Pod; p != nil && (p.Held() || sleeps(o) && !p.Gone) || sleeps(o) && len(o.Attachments) > 0 {
-		return step{}
+		return nil
 	}
-	return step{do: finalize}
+	return action.Finalize{}
 }
 
 // sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
@@ -230,21 +176,21 @@ func sleeps(o *view.View) bool {
 }
 
 // labelInstance comes after Running is written, so that it delays nothing.
-func labelInstance(o *view.View) step {
+func labelInstance(o *view.View) action.Action {
 	name := o.Instance.Status.NodeName
 	if o.Deleting() || o.Recorded() != kubevirtv1.PhaseRunning || name == "" || o.Instance.Labels[contract.LabelNodeName] == name {
-		return step{}
+		return nil
 	}
-	return step{do: label}
+	return action.LabelInstance{}
 }
 
 // relabelPod has Services follow the labels of an instance that runs.
-func relabelPod(o *view.View) step {
+func relabelPod(o *view.View) action.Action {
 	p := o.Pod
 	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || o.Final() || !relabelled(p.Pod, o.Instance) {
-		return step{}
+		return nil
 	}
-	return step{do: relabel, pod: p}
+	return action.RelabelPod{Pod: p}
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.

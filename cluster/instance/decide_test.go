@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -258,7 +259,15 @@ func asleep(s scene) scene {
 	return written(s).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = condition.ReasonSaved }).deleted()
 }
 
-// TestDecide: the next step in every state. What is written has the phase.
+// nameOf is an action's; empty: there is none.
+func nameOf(a action.Action) string {
+	if a == nil {
+		return ""
+	}
+	return a.String()
+}
+
+// TestDecide: the next action in every state. What is written has the phase.
 func TestDecide(t *testing.T) {
 	const (
 		pending, scheduling, scheduled = kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled
@@ -373,10 +382,10 @@ func TestDecide(t *testing.T) {
 		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
 		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
 	} {
-		s := decide(test.in.View)
-		got := string(s.do)
-		if s.do == write {
-			got += " " + string(s.status.Phase)
+		next, _ := decide(test.in.View)
+		got := nameOf(next)
+		if w, is := next.(action.WriteStatus); is {
+			got += " " + string(w.Status.Phase)
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
@@ -390,11 +399,12 @@ func TestDestroyedOnce(t *testing.T) {
 	none := int64(0)
 	s := on(kubevirtv1.PhaseUnknown, runsSince(0), noNode, ending)
 	s.Pod.DeletionGracePeriodSeconds = &none
-	if got := decide(s.View); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
-		t.Errorf("first %v", got.do)
+	first, _ := decide(s.View)
+	if w, is := first.(action.WriteStatus); !is || w.Status.Phase != kubevirtv1.PhaseFailed {
+		t.Errorf("first %v", first)
 	}
-	if got := decide(written(s).View); got.do != release {
-		t.Errorf("then %v", got.do)
+	if then, _ := decide(written(s).View); !action.Is[action.ReleasePod](then) {
+		t.Errorf("then %v", then)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
@@ -22,14 +23,15 @@ const (
 	eventUnscheduled  = "FailedScheduling"
 )
 
-// event is one that is recorded of the instance.
-type event struct{ kind, reason, message string }
-
 // news is what is worth an event when one status follows another.
-func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
-	var all []event
-	normal := func(reason, message string) { all = append(all, event{corev1.EventTypeNormal, reason, message}) }
-	warning := func(reason, message string) { all = append(all, event{corev1.EventTypeWarning, reason, message}) }
+func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []action.Event {
+	var all []action.Event
+	normal := func(reason, message string) {
+		all = append(all, action.Event{Kind: corev1.EventTypeNormal, Reason: reason, Message: message})
+	}
+	warning := func(reason, message string) {
+		all = append(all, action.Event{Kind: corev1.EventTypeWarning, Reason: reason, Message: message})
+	}
 	message := func(of string) string {
 		if c := condition.Find(s.Conditions, of); c != nil {
 			return c.Message

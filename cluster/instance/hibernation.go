@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -72,31 +73,31 @@ func callWanted(o *view.View) bool {
 }
 
 // cancelSave ends a call that nobody wants any more, also of an instance that is gone.
-func cancelSave(o *view.View) step {
+func cancelSave(o *view.View) action.Action {
 	c := o.Call
 	if c == nil || c.Active() && c.Cancelled || callWanted(o) {
-		return step{}
+		return nil
 	}
 	if c.Unsure && !c.Active() && o.Pod != nil && !o.Final() && o.Now.Before(sureBy(c)) {
-		return step{}
+		return nil
 	}
-	return step{do: cancel}
+	return action.CancelSave{}
 }
 
 // startSave comes after the status that says where the guest is saved to: however it ends, that is
 // known then.
-func startSave(o *view.View) step {
+func startSave(o *view.View) action.Action {
 	if !startable(o, o.Recorded()) {
-		return step{}
+		return nil
 	}
 	r := saves.Request{Pod: o.Pod.Name, UID: o.Pod.UID, Node: o.Pod.Spec.NodeName, Urgent: o.Pod.Node.ShuttingDown}
 	if o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk {
-		return step{do: save, request: r}
+		return action.Save{Request: r}
 	}
 	v := convert.HibernationVolume(o.Instance)
 	directory := recordedTarget(&o.Instance.Status, v.Name)
 	if directory == "" {
-		return step{}
+		return nil
 	}
 	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.Instance.UID
 	if mountedFromStart(o.Pod.Pod, v.ClaimName) {
@@ -104,7 +105,7 @@ func startSave(o *view.View) step {
 	} else {
 		r.Attachment = podOfClaim(o, v.ClaimName).UID
 	}
-	return step{do: save, request: r}
+	return action.Save{Request: r}
 }
 
 // startable: a call may begin now, of an instance in that phase.

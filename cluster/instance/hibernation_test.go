@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -203,82 +204,82 @@ var errLost = status.Error(codes.Unavailable, "EOF")
 
 var errSave = status.Error(codes.Internal, "QEMU said no")
 
-// TestDecideSaves: the next step of a VM that is to end saved, when its status says what is so.
+// TestDecideSaves: the next action for a VM that is to end saved, when its status says what is so.
 func TestDecideSaves(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   scene
-		want verb
+		want string
 	}{
-		{"mounted", saving(true, runs(running)), save},
-		{"mounted, paused", saving(true, runs(paused)), save},
-		{"mounted, another save is undone", saving(true, runs(savesV)), nothing},
-		{"mounted, agent away", saving(true, runsSince(time.Hour)), nothing},
-		{"mounted, node silent", saving(true, runs(running), readiness(corev1.ConditionUnknown)), nothing},
-		{"mounted by another container", saving(true, runs(running), mountedBy("sidecar", contract.HibernationFolder)), attach},
-		{"mounted elsewhere", saving(true, runs(running), mountedBy(contract.ContainerCompute, "/data")), attach},
-		{"mounted, shuts down", saving(true, runs(stopping)), nothing},
-		{"mounted, on a block disk", onBlock(saving(true, runs(running))), save},
-		{"mounted, pod is being deleted", saving(true, runs(running), ending), nothing},
-		{"mounted, deleted", saving(true, runs(running)).deleted(), remove},
-		{"mounted, queued", saving(true, runs(running)).called(queuedBehind(3)), nothing},
-		{"mounted, being saved", saving(true, runs(savesV)).called(), nothing},
-		{"mounted, nobody wants it", unasked(saving(true, runs(running))), nothing},
-		{"saved just now", saving(true, runs(running)).called(doneAgo(time.Second)), nothing},
-		{"saved, and goes on for long", saving(true, runs(running)).called(doneAgo(endsWithin + 2*time.Second)), save},
-		{"failed just now", saving(true, runs(running)).called(failedAgo(time.Second, 1, errSave)), nothing},
-		{"failed a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 1, errSave)), save},
-		{"failed often, a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 2, errSave)), nothing},
-		{"failed, agent away", saving(true, runsSince(time.Hour)).called(failedAgo(time.Hour, 1, errSave)), nothing},
-		{"cancelled", unasked(saving(true, runs(savesV))).called(), cancel},
-		{"cancelled, cut off just now", unasked(saving(true, runs(running))).called(cancelled, failedAgo(time.Second, 1, errLost), unsure), nothing},
-		{"cancelled, cut off a while ago", unasked(saving(true, runs(running))).called(cancelled, failedAgo(firstTry, 1, errLost), unsure), cancel},
-		{"cancelled, known", unasked(saving(true, runs(savesV))).called(cancelled), nothing},
-		{"deleted while it is saved", saving(true, runs(savesV)).deleted().called(), cancel},
-		{"its pod is deleted while it is saved", saving(true, runs(savesV), ending).called(), nothing},
-		{"to suspend while it is saved", toSuspend(saving(true, runs(savesV))).called(), cancel},
-		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), cancel},
-		{"ended, its call not forgotten", written(saving(true, exited(0, ""))).called(doneAgo(0)), cancel},
-		{"ended, its call cut off just now", written(saving(true, exited(0, ""))).called(failedAgo(0, 1, errLost), unsure), cancel},
-		{"gone, its call not forgotten", scene{&view.View{Now: testTime, Call: new(saves.Call)}}, cancel},
+		{"mounted", saving(true, runs(running)), "save"},
+		{"mounted, paused", saving(true, runs(paused)), "save"},
+		{"mounted, another save is undone", saving(true, runs(savesV)), ""},
+		{"mounted, agent away", saving(true, runsSince(time.Hour)), ""},
+		{"mounted, node silent", saving(true, runs(running), readiness(corev1.ConditionUnknown)), ""},
+		{"mounted by another container", saving(true, runs(running), mountedBy("sidecar", contract.HibernationFolder)), "attach"},
+		{"mounted elsewhere", saving(true, runs(running), mountedBy(contract.ContainerCompute, "/data")), "attach"},
+		{"mounted, shuts down", saving(true, runs(stopping)), ""},
+		{"mounted, on a block disk", onBlock(saving(true, runs(running))), "save"},
+		{"mounted, pod is being deleted", saving(true, runs(running), ending), ""},
+		{"mounted, deleted", saving(true, runs(running)).deleted(), "delete"},
+		{"mounted, queued", saving(true, runs(running)).called(queuedBehind(3)), ""},
+		{"mounted, being saved", saving(true, runs(savesV)).called(), ""},
+		{"mounted, nobody wants it", unasked(saving(true, runs(running))), ""},
+		{"saved just now", saving(true, runs(running)).called(doneAgo(time.Second)), ""},
+		{"saved, and goes on for long", saving(true, runs(running)).called(doneAgo(endsWithin + 2*time.Second)), "save"},
+		{"failed just now", saving(true, runs(running)).called(failedAgo(time.Second, 1, errSave)), ""},
+		{"failed a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 1, errSave)), "save"},
+		{"failed often, a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 2, errSave)), ""},
+		{"failed, agent away", saving(true, runsSince(time.Hour)).called(failedAgo(time.Hour, 1, errSave)), ""},
+		{"cancelled", unasked(saving(true, runs(savesV))).called(), "cancel"},
+		{"cancelled, cut off just now", unasked(saving(true, runs(running))).called(cancelled, failedAgo(time.Second, 1, errLost), unsure), ""},
+		{"cancelled, cut off a while ago", unasked(saving(true, runs(running))).called(cancelled, failedAgo(firstTry, 1, errLost), unsure), "cancel"},
+		{"cancelled, known", unasked(saving(true, runs(savesV))).called(cancelled), ""},
+		{"deleted while it is saved", saving(true, runs(savesV)).deleted().called(), "cancel"},
+		{"its pod is deleted while it is saved", saving(true, runs(savesV), ending).called(), ""},
+		{"to suspend while it is saved", toSuspend(saving(true, runs(savesV))).called(), "cancel"},
+		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), "cancel"},
+		{"ended, its call not forgotten", written(saving(true, exited(0, ""))).called(doneAgo(0)), "cancel"},
+		{"ended, its call cut off just now", written(saving(true, exited(0, ""))).called(failedAgo(0, 1, errLost), unsure), "cancel"},
+		{"gone, its call not forgotten", scene{&view.View{Now: testTime, Call: new(saves.Call)}}, "cancel"},
 
-		{"not mounted", saving(false, runs(running)), attach},
-		{"not mounted, its pod is deleted", saving(false, runs(running), ending), nothing},
-		{"not mounted, a block claim", ofBlock(saving(false, runs(running))), nothing},
-		{"no claim", noClaim(saving(false, runs(running))), nothing},
-		{"not mounted, refused", theAPISaysNo(saving(false, runs(running))), nothing},
-		{"being attached", saving(false, runs(running)).attachedBy(placed), nothing},
-		{"attached elsewhere", saving(false, runs(running)).attachedBy(elsewhere), nothing},
-		{"attached", saving(false, runs(running)).attachedBy(serving), save},
-		{"attached, its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), nothing},
-		{"attached, evicted", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), detach},
-		{"attached, ended by itself", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), detach},
-		{"attached, cancelled, its pod goes", unasked(saving(false, runs(running))).attachedBy(serving, onItsWay), nothing},
-		{"attached, ended while it was saved", saving(false, exited(0, ""), heard(savesV)).attachedBy(serving), nothing},
-		{"attached, ended while it was saved, by the agent's report, too", saving(false, exited(0, ""), heard(halted)).attachedBy(serving), detach},
-		{"another claim attached", saving(false, runs(running)).attachedBy(serving).change(onMemory("next")), detach},
-		{"attached, cancelled", unasked(saving(false, runs(running))).attachedBy(serving), detach},
-		{"attached, cancelled, written to", unasked(saving(false, runs(savesV))).attachedBy(serving).called(cancelled), nothing},
-		{"attached, cancelled, being undone", unasked(saving(false, runs(savesV))).attachedBy(serving), nothing},
-		{"attached, ended", saving(false, exited(0, "")).attachedBy(serving), detach},
-		{"attached, suspends", toSuspend(saving(false, runs(running))).attachedBy(serving), save},
+		{"not mounted", saving(false, runs(running)), "attach"},
+		{"not mounted, its pod is deleted", saving(false, runs(running), ending), ""},
+		{"not mounted, a block claim", ofBlock(saving(false, runs(running))), ""},
+		{"no claim", noClaim(saving(false, runs(running))), ""},
+		{"not mounted, refused", theAPISaysNo(saving(false, runs(running))), ""},
+		{"being attached", saving(false, runs(running)).attachedBy(placed), ""},
+		{"attached elsewhere", saving(false, runs(running)).attachedBy(elsewhere), ""},
+		{"attached", saving(false, runs(running)).attachedBy(serving), "save"},
+		{"attached, its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), ""},
+		{"attached, evicted", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), "detach"},
+		{"attached, ended by itself", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), "detach"},
+		{"attached, cancelled, its pod goes", unasked(saving(false, runs(running))).attachedBy(serving, onItsWay), ""},
+		{"attached, ended while it was saved", saving(false, exited(0, ""), heard(savesV)).attachedBy(serving), ""},
+		{"attached, ended while it was saved, by the agent's report, too", saving(false, exited(0, ""), heard(halted)).attachedBy(serving), "detach"},
+		{"another claim attached", saving(false, runs(running)).attachedBy(serving).change(onMemory("next")), "detach"},
+		{"attached, cancelled", unasked(saving(false, runs(running))).attachedBy(serving), "detach"},
+		{"attached, cancelled, written to", unasked(saving(false, runs(savesV))).attachedBy(serving).called(cancelled), ""},
+		{"attached, cancelled, being undone", unasked(saving(false, runs(savesV))).attachedBy(serving), ""},
+		{"attached, ended", saving(false, exited(0, "")).attachedBy(serving), "detach"},
+		{"attached, suspends", toSuspend(saving(false, runs(running))).attachedBy(serving), "save"},
 
-		{"to suspend", toSuspend(saving(false, runs(running))), save},
-		{"to suspend, on a block disk", toSuspend(onBlock(saving(false, runs(running)))), save},
-		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(time.Minute)), nothing},
-		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, status.Error(codes.FailedPrecondition, "no"))), nothing},
-		{"could not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, errSave)), save},
+		{"to suspend", toSuspend(saving(false, runs(running))), "save"},
+		{"to suspend, on a block disk", toSuspend(onBlock(saving(false, runs(running)))), "save"},
+		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(time.Minute)), ""},
+		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, status.Error(codes.FailedPrecondition, "no"))), ""},
+		{"could not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, errSave)), "save"},
 	} {
 		in := c.in
 		if in.Instance != nil && in.Instance.DeletionTimestamp == nil {
 			in = written(in)
 		}
-		s := decide(in.View)
-		if s.do == label || s.do == relabel { // they come last
-			s = step{}
+		next, _ := decide(in.View)
+		if action.Is[action.LabelInstance](next) || action.Is[action.RelabelPod](next) { // they come last
+			next = nil
 		}
-		if s.do != c.want {
-			t.Errorf("%s: %q, want %q", c.name, s.do, c.want)
+		if got := nameOf(next); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
@@ -299,13 +300,13 @@ func TestRequests(t *testing.T) {
 		{"on a block disk as its status has it", forgotten(onBlock(saving(false, runs(running)).attachedBy(serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
 		{"suspends on a block disk", toSuspend(onBlock(saving(false, runs(running)))), saves.Request{}},
 	} {
-		s := decide(written(c.in).View)
+		next, _ := decide(written(c.in).View)
 		c.want.Pod, c.want.UID, c.want.Node = c.in.Pod.Name, c.in.Pod.UID, "node-a"
 		if c.want.Directory != "" {
 			c.want.Instance = c.in.Instance.UID
 		}
-		if s.do != save || !reflect.DeepEqual(s.request, c.want) {
-			t.Errorf("%s: %q %+v, want %+v", c.name, s.do, s.request, c.want)
+		if got, is := next.(action.Save); !is || !reflect.DeepEqual(got.Request, c.want) {
+			t.Errorf("%s: %v %+v, want %+v", c.name, next, got.Request, c.want)
 		}
 	}
 }

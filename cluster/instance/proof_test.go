@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -180,33 +181,40 @@ func (c combination) observed() *view.View {
 	return s.View
 }
 
-// follow has one step's effect seen, and reports whether another VM may be started by it, or the
+// follow has one action's effect seen, and reports whether another VM may be started by it, or the
 // pod be lost from sight.
-func (c combination) follow(o *view.View, s step) (over bool) {
-	switch s.do {
-	case create, release, finalize:
+func (c combination) follow(o *view.View, a action.Action) (over bool) {
+	switch a := a.(type) {
+	case action.CreatePod, action.ReleasePod, action.Finalize:
 		return true
-	case write:
-		o.Instance.Status = *s.status
-		return view.IsFinal(s.status.Phase)
-	case confirm:
-		c.ask(s.pod)
-	case remove, destroy:
-		ending(s.pod)
-		if s.do == destroy {
-			s.pod.DeletionGracePeriodSeconds = new(int64)
-		}
-		if c.unbound() && c.mayRun() {
-			bound(s.pod) // as it was before it was deleted
-		}
-	case kill, hurry:
-		s.pod.Hurried = true
-	case relabel:
-		s.pod.Relabelled = true
-	case label:
+	case action.WriteStatus:
+		o.Instance.Status = *a.Status
+		return view.IsFinal(a.Status.Phase)
+	case action.ConfirmEnd:
+		c.ask(a.Pod)
+	case action.DeletePod:
+		c.delete(a.Pod)
+	case action.DestroyPod:
+		c.delete(a.Pod)
+		a.Pod.DeletionGracePeriodSeconds = new(int64)
+	case action.KillGuest:
+		a.Pod.Hurried = true
+	case action.HurryGuest:
+		a.Pod.Hurried = true
+	case action.RelabelPod:
+		a.Pod.Relabelled = true
+	case action.LabelInstance:
 		o.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	}
 	return false
+}
+
+// delete has a pod be as it is when it is being deleted.
+func (c combination) delete(p *view.Pod) {
+	ending(p)
+	if c.unbound() && c.mayRun() {
+		bound(p) // as it was before it was deleted
+	}
 }
 
 // ask is what the agents answer.
@@ -232,8 +240,8 @@ func TestProof(t *testing.T) {
 		tried++
 		if c.mayRun() {
 			waiting++
-			if s := c.walk(o); s.do != nothing {
-				t.Errorf("%v: %s though the VM may run", c, s.do)
+			if next := c.walk(o); next != nil {
+				t.Errorf("%v: %v though the VM may run", c, next)
 			} else if why := untold(o); why != "" {
 				t.Errorf("%v: waits, and %s", c, why)
 			}
@@ -242,7 +250,7 @@ func TestProof(t *testing.T) {
 			continue // it may go on
 		}
 		for _, exit := range c.exits() {
-			if s := exit.walk(exit.observed()); s.do == nothing {
+			if exit.walk(exit.observed()) == nil {
 				t.Errorf("%v: waits for ever, though now %v", c, exit)
 			}
 		}
@@ -250,12 +258,12 @@ func TestProof(t *testing.T) {
 	t.Logf("%d combinations, in %d of which the VM may run", tried, waiting)
 }
 
-// walk takes steps until the VM may be started again, or nothing is left to do.
-func (c combination) walk(o *view.View) step {
+// walk takes actions until the VM may be started again, or nothing is left to do: it returns the last one.
+func (c combination) walk(o *view.View) action.Action {
 	for range maxSteps {
-		s := decide(o)
-		if s.do == nothing || c.follow(o, s) {
-			return s
+		next, _ := decide(o)
+		if next == nil || c.follow(o, next) {
+			return next
 		}
 	}
 	panic(fmt.Sprintf("%v: not settled", c))

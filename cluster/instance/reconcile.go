@@ -22,6 +22,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -29,7 +30,7 @@ import (
 )
 
 const (
-	// maxSteps bounds one round, should a step not have the effect that decide expects.
+	// maxSteps bounds one round, should an action not have the effect that decide expects.
 	maxSteps = 50
 	// soon is when to look again at an object that somebody else has changed meanwhile.
 	soon = time.Second
@@ -124,16 +125,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	t := &round{Reconciler: r, o: o, key: req.NamespacedName}
 	for range maxSteps {
-		next := decide(o)
-		if next.do == nothing {
-			return t.result(next.again)
+		next, again := decide(o)
+		if next == nil {
+			return t.result(again)
 		}
 		err := t.take(ctx, next)
 		switch {
-		case apierrors.IsConflict(err), next.do == write && apierrors.IsNotFound(err): // what was read is behind
+		case apierrors.IsConflict(err), action.Is[action.WriteStatus](next) && apierrors.IsNotFound(err): // what was read is behind
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case err != nil:
-			return reconcile.Result{}, fmt.Errorf("%s: %w", next.do, err)
+			return reconcile.Result{}, fmt.Errorf("%v: %w", next, err)
 		case o.Instance == nil && len(o.Others) == 0 && o.Call == nil:
 			return reconcile.Result{}, nil
 		}

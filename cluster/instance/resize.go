@@ -17,6 +17,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -28,23 +29,9 @@ import (
 // guest has come.
 const resizePatience = 15 * time.Second
 
-// sizing is a change of a guest's size: of its vCPUs or, in bytes, of its memory.
-type sizing struct {
-	condition string
-	vcpus     uint32
-	memory    uint64
-}
-
-func (z sizing) String() string {
-	if z.vcpus != 0 {
-		return fmt.Sprintf("%d vCPUs", z.vcpus)
-	}
-	return spec.FormatQuantity(z.memory) + " of memory"
-}
-
 // sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
 // ran counts: one that goes on from an image may have grown before.
-func sizings(o *view.View) (all []sizing) {
+func sizings(o *view.View) (all []action.Sizing) {
 	effective := o.Effective()
 	if effective == nil || o.Instance.Annotations[contract.AnnotationLiveSize] == "" {
 		return nil
@@ -52,36 +39,36 @@ func sizings(o *view.View) (all []sizing) {
 	if cpu := o.Instance.Spec.Domain.CPU; cpu != nil {
 		wanted := uint64(max(cpu.Sockets, 1)) * uint64(max(cpu.Cores, 1)) * uint64(max(cpu.Threads, 1))
 		if now := spec.VCPUs(effective.GetCpu()); wanted > now && wanted <= spec.MaxVCPUs {
-			all = append(all, sizing{condition: kubevirtv1.ConditionHotVCPUChange, vcpus: uint32(wanted)})
+			all = append(all, action.Sizing{Condition: kubevirtv1.ConditionHotVCPUChange, VCPUs: uint32(wanted)})
 		}
 	}
 	wanted, err := convert.GuestMemory(&o.Instance.Spec)
 	now, known := currentMemory(effective)
 	if err == nil && known && wanted != now {
-		all = append(all, sizing{condition: kubevirtv1.ConditionHotMemoryChange, memory: wanted})
+		all = append(all, action.Sizing{Condition: kubevirtv1.ConditionHotMemoryChange, Memory: wanted})
 	}
 	return all
 }
 
 // resizeGuest has a guest that runs be given the size that its instance wants. What was refused is not
 // asked for again.
-func resizeGuest(o *view.View) step {
+func resizeGuest(o *view.View) action.Action {
 	p := o.Pod
 	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Resized || o.Recorded() != kubevirtv1.PhaseRunning || o.StopStrategy() != "" ||
 		p.Report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
-		return step{}
+		return nil
 	}
 	for _, z := range sizings(o) {
 		if !wasRefused(o, z) {
-			return step{do: resize, pod: p, sizing: z}
+			return action.Resize{Pod: p, Sizing: z}
 		}
 	}
-	return step{}
+	return nil
 }
 
 // wasRefused: the status says that the guest can't be given that size.
-func wasRefused(o *view.View, z sizing) bool {
-	c := condition.Find(o.Instance.Status.Conditions, z.condition)
+func wasRefused(o *view.View, z action.Sizing) bool {
+	c := condition.Find(o.Instance.Status.Conditions, z.Condition)
 	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, condition.Sentence(z.String()+": "))
 }
 
@@ -91,20 +78,20 @@ func resizeConditions(o *view.View, phase kubevirtv1.Phase) (all []kubevirtv1.Co
 		return nil
 	}
 	for _, z := range sizings(o) {
-		switch f := o.Unsized[z.condition]; {
+		switch f := o.Unsized[z.Condition]; {
 		case f != nil:
-			all = append(all, condition.New(z.condition, metav1.ConditionFalse, f.Reason, z.String()+": "+f.Message))
+			all = append(all, condition.New(z.Condition, metav1.ConditionFalse, f.Reason, z.String()+": "+f.Message))
 		case wasRefused(o, z):
-			all = append(all, *condition.Find(o.Instance.Status.Conditions, z.condition))
+			all = append(all, *condition.Find(o.Instance.Status.Conditions, z.Condition))
 		default:
-			all = append(all, condition.New(z.condition, metav1.ConditionTrue, condition.ReasonResizing, "the guest is given "+z.String()))
+			all = append(all, condition.New(z.Condition, metav1.ConditionTrue, condition.ReasonResizing, "the guest is given "+z.String()))
 		}
 	}
 	return all
 }
 
 // resize gives the pod what the guest's new size takes, and has the agent resize the guest.
-func (t *round) resize(ctx context.Context, p *view.Pod, z sizing) {
+func (t *round) resize(ctx context.Context, p *view.Pod, z action.Sizing) {
 	p.Resized = true
 	err := t.resizePod(ctx, p)
 	if err == nil {
@@ -116,16 +103,16 @@ func (t *round) resize(ctx context.Context, p *view.Pod, z sizing) {
 		if t.o.Unsized == nil {
 			t.o.Unsized = make(map[string]*condition.Fault)
 		}
-		t.o.Unsized[z.condition] = &condition.Fault{Reason: condition.ReasonRefused, Message: t.o.ErrorWords(err)}
+		t.o.Unsized[z.Condition] = &condition.Fault{Reason: condition.ReasonRefused, Message: t.o.ErrorWords(err)}
 	default:
 		t.failures = append(t.failures, fmt.Errorf("giving the VM of pod %s %v: %w", p.Name, z, err))
 	}
 }
 
-func (t *round) resizeVM(p *view.Pod, z sizing) error {
-	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.vcpus}
-	if z.memory != 0 {
-		request.Memory = spec.FormatQuantity(z.memory)
+func (t *round) resizeVM(p *view.Pod, z action.Sizing) error {
+	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.VCPUs}
+	if z.Memory != 0 {
+		request.Memory = spec.FormatQuantity(z.Memory)
 	}
 	_, err := t.ask(p, "resize to "+z.String(), func(ctx context.Context, agent nodev1.NodeServiceClient) error {
 		ctx, cancel := context.WithTimeout(ctx, resizePatience)

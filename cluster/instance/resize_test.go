@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -93,10 +94,9 @@ func TestResizeGuest(t *testing.T) {
 		if got := strings.Join(conditions, " "); got != c.conditions {
 			t.Errorf("%s: conditions %q, want %q", name, got, c.conditions)
 		}
-		got := resizeGuest(c.s.View)
 		text := ""
-		if got.do == resize {
-			text = got.sizing.String()
+		if got, is := resizeGuest(c.s.View).(action.Resize); is {
+			text = got.Sizing.String()
 		}
 		if text != c.want {
 			t.Errorf("%s: %q, want %q", name, text, c.want)

@@ -9,6 +9,7 @@ import (
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 )
@@ -43,8 +44,9 @@ func TestNodeShutsDown(t *testing.T) {
 		true:  written(saving(true, runs(running), shutsDown).change(hibernate)),
 		false: written(saving(true, runs(running)).change(hibernate)),
 	} {
-		if got := decide(s.View); got.do != save || got.request.Urgent != urgent {
-			t.Errorf("step %q, urgent %v; want a save, urgent %v", got.do, got.request.Urgent, urgent)
+		next, _ := decide(s.View)
+		if got, is := next.(action.Save); !is || got.Request.Urgent != urgent {
+			t.Errorf("%v, urgent %v; want a save, urgent %v", next, got.Request.Urgent, urgent)
 		}
 	}
 }
@@ -58,18 +60,18 @@ func TestAwaitsInVain(t *testing.T) {
 	under.Call = &saves.Call{State: saves.Running, Cancelled: true}
 	for name, c := range map[string]struct {
 		s    scene
-		want verb
+		want string
 	}{
-		"runs":             {waits(runs(running)), hurry},
-		"paused":           {waits(runs(paused)), hurry},
-		"shuts down":       {waits(runs(stopping)), nothing},
-		"is being saved":   {waits(runs(savesV)), nothing},
-		"save under way":   {under, nothing},
-		"not heard":        {waits(runsSince(time.Hour)), nothing},
-		"asked just now":   {waits(runs(running), func(p *view.Pod) { p.Hurried = true }), nothing},
-		"its shim doesn't": {written(saving(true, runs(running), ending).change(stopBy(""))), nothing},
+		"runs":             {waits(runs(running)), "hurry"},
+		"paused":           {waits(runs(paused)), "hurry"},
+		"shuts down":       {waits(runs(stopping)), ""},
+		"is being saved":   {waits(runs(savesV)), ""},
+		"save under way":   {under, ""},
+		"not heard":        {waits(runsSince(time.Hour)), ""},
+		"asked just now":   {waits(runs(running), func(p *view.Pod) { p.Hurried = true }), ""},
+		"its shim doesn't": {written(saving(true, runs(running), ending).change(stopBy(""))), ""},
 	} {
-		if got := hurryGuest(c.s.View).do; got != c.want {
+		if got := nameOf(hurryGuest(c.s.View)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -177,7 +178,7 @@ func TestVolumePhases(t *testing.T) {
 
 // TestStatusSettles: a status follows from itself: nothing is written twice.
 func TestStatusSettles(t *testing.T) {
-	if s := written(full()); decide(s.View).do == write {
+	if next, _ := decide(written(full()).View); action.Is[action.WriteStatus](next) {
 		t.Error("the same is written again")
 	}
 }
@@ -340,8 +341,8 @@ func TestPullIsNoNews(t *testing.T) {
 		return inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
 	}
 	s := written(written(written(newScene().withPod()).withPod(of("ErrImagePull"))).withPod(of("ImagePullBackOff"))).withPod(of("ErrImagePull"))
-	if got := decide(s.View); got.do != nothing {
-		t.Errorf("step %s", got.do)
+	if next, _ := decide(s.View); next != nil {
+		t.Errorf("next %v", next)
 	}
 }
 
@@ -366,16 +367,17 @@ func TestGuestIsPaced(t *testing.T) {
 	s.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	s.View.Now = testTime.Add(time.Second)
 	s.Pod.Report.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
-	got := decide(s.View)
-	if got.do == write {
+	next, again := decide(s.View)
+	if action.Is[action.WriteStatus](next) {
 		t.Fatal("written a second after the last")
 	}
-	if due := guestInterval - time.Second; got.again != due {
-		t.Errorf("looked at after %v, want %v", got.again, due)
+	if due := guestInterval - time.Second; again != due {
+		t.Errorf("looked at after %v, want %v", again, due)
 	}
 	s.View.Now = testTime.Add(guestInterval)
-	if got := decide(s.View); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
-		t.Errorf("step %s when it is due", got.do)
+	next, _ = decide(s.View)
+	if got, is := next.(action.WriteStatus); !is || got.Status.Interfaces[1].IPAddress != "172.18.0.1" {
+		t.Errorf("%v when it is due", next)
 	}
 }
 
