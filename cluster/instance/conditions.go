@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -126,7 +127,7 @@ func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *
 		}
 		return &condition.Fault{Reason: condition.ReasonFailedStart, Message: why.Message}
 	case o.Pod == nil:
-		return waitsFor(o)
+		return claims.Waits(o)
 	}
 	if f := waitingFault(o); f != nil {
 		return f

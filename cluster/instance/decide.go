@@ -9,6 +9,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -64,7 +65,7 @@ func protectInstance(o *view.View) action.Action {
 
 func createPod(o *view.View) action.Action {
 	_, _, had := view.Active(&o.Instance.Status)
-	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || waitsFor(o) != nil {
+	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || claims.Waits(o) != nil {
 		return nil
 	}
 	return action.CreatePod{}
@@ -101,7 +102,7 @@ func endPod(o *view.View) action.Action {
 	case p == nil || p.Gone:
 	case stranded(p):
 		return action.DestroyPod{Pod: p}
-	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || refilled(o)) || o.Final() && !p.Ended()):
+	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || claims.Refilled(o)) || o.Final() && !p.Ended()):
 		return action.DeletePod{Pod: p}
 	}
 	return nil
@@ -223,7 +224,7 @@ func lossesDue(o *view.View) (due []time.Time) {
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
 func changesDue(o *view.View) (due []time.Time) {
 	if o.Pod == nil {
-		if f := waitsFor(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.Deleting() {
+		if f := claims.Waits(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.Deleting() {
 			due = append(due, o.Now.Add(fillingAgain)) // DataVolumes are not followed
 		}
 		return due

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -216,12 +217,12 @@ func onClaim(v *kubevirtv1.VirtualMachineInstance) {
 func (s scene) withClaim(phase string) scene {
 	is := true
 	s.Claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Name: "data", Annotations: map[string]string{importPhase: phase},
-		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Name: "data", Controller: &is}},
+		Name: "data", Annotations: map[string]string{claims.ImportPhase: phase},
+		OwnerReferences: []metav1.OwnerReference{{Kind: claims.DataVolumeKind, Name: "data", Controller: &is}},
 	}}
 	s.Filling = make(map[string]*condition.Fault)
-	if importOf(s.Claims["data"]) != "" {
-		s.Filling["data"] = unfilled(s.Claims["data"], phase)
+	if claims.ImportOf(s.Claims["data"]) != "" {
+		s.Filling["data"] = claims.Unfilled(s.Claims["data"], phase)
 	}
 	return s
 }
@@ -283,9 +284,9 @@ func TestDecide(t *testing.T) {
 		{"new without a finalizer", newScene().change(noFinalizer), "protect"},
 		{"new, no claim", newScene().change(onClaim), "write Pending"},
 		{"new, no claim, written", written(newScene().change(onClaim)), ""},
-		{"waiting, the claim came", written(newScene().change(onClaim)).withClaim(importSucceeded), "create"},
+		{"waiting, the claim came", written(newScene().change(onClaim)).withClaim(claims.ImportSucceeded), "create"},
 		{"new, claim being filled", newScene().change(onClaim).withClaim("Running"), "write Pending"},
-		{"new, claim being deleted", newScene().change(onClaim).withClaim(importSucceeded).claimDeleted(), "write Pending"},
+		{"new, claim being deleted", newScene().change(onClaim).withClaim(claims.ImportSucceeded).claimDeleted(), "write Pending"},
 		{"not bound, claim being filled again", on(scheduling).change(onClaim).refilling(contract.ImportInProgress), "delete"},
 		{"not bound, claim filled", written(on(scheduling).change(onClaim).refilling(contract.ImportSucceeded)), ""},
 		{"bound, claim being filled again", written(on(scheduling, bound).change(onClaim).refilling(contract.ImportInProgress)), ""},

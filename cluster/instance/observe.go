@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -208,7 +209,7 @@ func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod)
 // filled.
 func (r *Reconciler) observeClaims(ctx context.Context, o *view.View) error {
 	o.Claims, o.Filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
-	for _, name := range claimNames(o.Instance) {
+	for _, name := range claims.Names(o.Instance) {
 		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.Instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {
 			return err

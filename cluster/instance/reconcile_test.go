@@ -19,6 +19,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -200,12 +201,12 @@ func TestFilling(t *testing.T) {
 			w.restarts = false
 			claim := newScene().withClaim("").Claims["data"]
 			claim.Namespace = namespace
-			claim.Annotations = map[string]string{usePopulator: test.populator}
+			claim.Annotations = map[string]string{claims.UsePopulator: test.populator}
 			w.must(w.server.Create(t.Context(), claim))
 			if test.phase != "none" {
 				u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": test.phase}}}
-				u.SetAPIVersion(dataVolumeVersion)
-				u.SetKind(dataVolumeKind)
+				u.SetAPIVersion(claims.DataVolumeVersion)
+				u.SetKind(claims.DataVolumeKind)
 				u.SetNamespace(namespace)
 				u.SetName("data")
 				w.must(w.server.Create(t.Context(), u))

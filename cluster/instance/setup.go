@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
@@ -99,9 +100,9 @@ func Indexes() []Index {
 			}
 			return some(p.Labels[contract.LabelAttachedTo])
 		}},
-		{&corev1.Pod{}, IndexPodClaim, podClaims},
+		{&corev1.Pod{}, IndexPodClaim, claims.OfPod},
 		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
-			return claimNames(o.(*kubevirtv1.VirtualMachineInstance))
+			return claims.Names(o.(*kubevirtv1.VirtualMachineInstance))
 		}},
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -46,7 +47,7 @@ func full() scene {
 		}
 		v.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
 		v.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionDataVolumesReady, Status: metav1.ConditionTrue, Reason: "AllDVsReady"}}
-	}).withClaim(importSucceeded)
+	}).withClaim(claims.ImportSucceeded)
 	block := corev1.PersistentVolumeBlock
 	s.Claims["data"].Spec = corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &block,

@@ -3,76 +3,23 @@ package instance
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
 
-// What the Containerized Data Importer notes on the claims that it fills.
 const (
-	importPhase     = "cdi.kubevirt.io/storage.pod.phase"
-	importSucceeded = "Succeeded"
-	preallocation   = "cdi.kubevirt.io/storage.preallocation"
-	usePopulator    = "cdi.kubevirt.io/storage.usePopulator"
-	// dataVolumeKind is that of what it fills claims by; its phases of a claim that waits for a
-	// pod.
-	dataVolumeVersion = "cdi.kubevirt.io/v1beta1"
-	dataVolumeKind    = "DataVolume"
-	phaseConsumer     = "WaitForFirstConsumer"
-	phasePopulation   = "PendingPopulation"
+	preallocation = "cdi.kubevirt.io/storage.preallocation"
 )
-
-// claimNames are the claims that an instance names, in the order of its volumes.
-func claimNames(vmi *kubevirtv1.VirtualMachineInstance) []string {
-	var names []string
-	for i := range vmi.Spec.Volumes {
-		if name := convert.ClaimName(&vmi.Spec.Volumes[i]); name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, v := range convert.HibernationVolumes(vmi) {
-		if v.ClaimName != "" && !slices.Contains(names, v.ClaimName) {
-			names = append(names, v.ClaimName)
-		}
-	}
-	return names
-}
-
-// importOf is the DataVolume that may be filling a claim; empty: none is. A claim that is filled
-// says so.
-func importOf(claim *corev1.PersistentVolumeClaim) string {
-	owner := metav1.GetControllerOf(claim)
-	if owner == nil || owner.Kind != dataVolumeKind || claim.Annotations[importPhase] == importSucceeded {
-		return ""
-	}
-	return owner.Name
-}
-
-// unfilled is why a claim can't be used yet, given the phase of its DataVolume; nil: it can. The
-// VM's pod may come first where the claim gets its volume when that is filled; where the volume is
-// filled after it was bound, the guest would find it empty.
-func unfilled(claim *corev1.PersistentVolumeClaim, phase string) *condition.Fault {
-	populated := claim.Annotations[usePopulator] == "true"
-	switch {
-	case phase == importSucceeded, phase == phasePopulation, phase == phaseConsumer && populated:
-		return nil
-	case phase == phaseConsumer:
-		return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " is filled once it has a volume, and waits for its first consumer: " +
-			"make its DataVolume again with the annotation " + contract.AnnotationBindImmediately + `: "true"`}
-	}
-	return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " is still being filled by its DataVolume: the VM starts when that is done"}
-}
 
 // filling reads why a claim can't be used yet, as its DataVolume is not done; nil: it can. CDI says
 // so on the claim itself only once an importer has a pod.
@@ -83,25 +30,25 @@ func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolume
 		}
 		return &condition.Fault{Reason: condition.ReasonClaimFilling, Message: "claim " + claim.Name + " " + state.Waiting() + "; the VM starts when that is done"}, nil
 	}
-	name := importOf(claim)
+	name := claims.ImportOf(claim)
 	if name == "" {
 		return nil, nil
 	}
 	if !r.DataVolumes {
-		if phase := claim.Annotations[importPhase]; phase != "" {
-			return unfilled(claim, phase), nil
+		if phase := claim.Annotations[claims.ImportPhase]; phase != "" {
+			return claims.Unfilled(claim, phase), nil
 		}
 		return nil, nil
 	}
 	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(dataVolumeVersion)
-	u.SetKind(dataVolumeKind)
+	u.SetAPIVersion(claims.DataVolumeVersion)
+	u.SetKind(claims.DataVolumeKind)
 	u, err := get(ctx, r.Live, types.NamespacedName{Namespace: claim.Namespace, Name: name}, u)
 	if err != nil || u == nil {
 		return nil, err
 	}
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-	return unfilled(claim, phase), nil
+	return claims.Unfilled(claim, phase), nil
 }
 
 // Phases of volumes: waiting for their claim, having it, and with a guest that has the disk.

@@ -34,6 +34,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -160,8 +161,8 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	if err := kubevirtv1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind), &unstructured.Unstructured{})
-	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind+"List"), &unstructured.UnstructuredList{})
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(claims.DataVolumeVersion, claims.DataVolumeKind), &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(claims.DataVolumeVersion, claims.DataVolumeKind+"List"), &unstructured.UnstructuredList{})
 	// The fake client goes through all kinds at each write.
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{}, &corev1.Event{}, &corev1.EventList{})

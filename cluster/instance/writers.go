@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -21,98 +22,6 @@ import (
 
 // IndexPodClaim finds the pods of VMs, and those that fill claims, by the claims that they use.
 const IndexPodClaim = "vmlet.pod-claim"
-
-// podUses are those of a VM's pod, or of one that fills a claim; none of another's.
-func podUses(p *corev1.Pod) []claimuse.Use {
-	if view.InstanceOf(p) == "" && !claimuse.Fills(p) {
-		return nil
-	}
-	return claimuse.OfPod(p, nil)
-}
-
-// podClaims are those of podUses.
-func podClaims(o client.Object) (names []string) {
-	for _, use := range podUses(o.(*corev1.Pod)) {
-		names = append(names, use.Claim)
-	}
-	return names
-}
-
-// claimInUse is why an instance without a pod must wait: another VM uses one of its claims, or is about to, and both can't
-// at the same time. nil: none does. Of two that have no pod yet the older one goes first, unless something else keeps
-// that from having one, or it is passed: a VM that restarts would wait for as long as all those run that it gets on with. VMs
-// that are made after the older one asked do wait for it, or it would never have its turn. Nobody waits for a younger one,
-// and an instance with a pod waits for nobody, so that none waits for itself.
-func claimInUse(vmi *kubevirtv1.VirtualMachineInstance, users []view.ClaimUser) *condition.Fault {
-	for _, own := range claimuse.OfInstance(vmi) {
-		for _, u := range users {
-			at := slices.IndexFunc(usesOf(u), own.Excludes)
-			if at < 0 || !u.Started && !goesBefore(u, vmi) {
-				continue
-			}
-			how := " is in use by "
-			if !u.Started {
-				how = " is first for "
-			}
-			return &condition.Fault{Reason: condition.ReasonClaimInUse, Message: "claim " + own.Claim + how + userName(u) + whyInUse(own, usesOf(u)[at])}
-		}
-	}
-	return nil
-}
-
-// whyInUse says why two uses of a claim exclude each other, and what to do.
-func whyInUse(own, other claimuse.Use) string {
-	text := ", and a disk has one writer"
-	switch {
-	case !own.Writes:
-		text = ", which may write to what this VM reads"
-	case !other.Writes:
-		text = ", and what is read there must not change"
-	}
-	text += ": this VM starts when that has ended. Stop that one, or give this one a claim of its own"
-	if own.Shareable != other.Shareable {
-		text += ". VMs share a claim if its disk is shareable in each of them"
-	}
-	return text
-}
-
-func usesOf(u view.ClaimUser) []claimuse.Use {
-	if u.Instance == nil {
-		return podUses(u.Pod)
-	}
-	return claimuse.OfInstance(u.Instance)
-}
-
-func userName(u view.ClaimUser) string {
-	switch {
-	case u.Instance != nil:
-		return "VM " + u.Instance.Name
-	case claimuse.Fills(u.Pod):
-		text := "pod " + u.Pod.Name + ", which imports or copies a disk"
-		if owner := metav1.GetControllerOf(u.Pod); owner != nil {
-			text += " for VM " + owner.Name + " (its status says how far that is)"
-		}
-		return text
-	}
-	return "pod " + u.Pod.Name + " of VM " + view.InstanceOf(u.Pod)
-}
-
-// goesBefore: neither has a pod, and the other one may have it first. It may wait for a claim that this one
-// does not know of.
-func goesBefore(u view.ClaimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
-	other, own := u.Instance, claimuse.OfInstance(vmi)
-	waits := condition.Find(other.Status.Conditions, kubevirtv1.ConditionSynchronized)
-	known := !slices.ContainsFunc(claimuse.OfInstance(other), func(theirs claimuse.Use) bool {
-		return !slices.ContainsFunc(own, func(u claimuse.Use) bool { return u.Claim == theirs.Claim })
-	})
-	if u.Passed || other.DeletionTimestamp != nil || waits != nil && !(waits.Reason == condition.ReasonClaimInUse && known) {
-		return false
-	}
-	if !other.CreationTimestamp.Equal(&vmi.CreationTimestamp) {
-		return other.CreationTimestamp.Before(&vmi.CreationTimestamp)
-	}
-	return other.UID < vmi.UID
-}
 
 // observeUsers reads which others use the claims of an instance that has no pod yet.
 func (r *Reconciler) observeUsers(ctx context.Context, o *view.View) error {
@@ -154,11 +63,11 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 	}
 	var all []view.ClaimUser
 	for uid, u := range found {
-		if final := u.Instance != nil && view.IsFinal(u.Instance.Status.Phase); uid != vmi.UID && !final && excludes(u, vmi) {
+		if final := u.Instance != nil && view.IsFinal(u.Instance.Status.Phase); uid != vmi.UID && !final && claims.Excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
-	slices.SortFunc(all, func(a, b view.ClaimUser) int { return strings.Compare(userName(a), userName(b)) })
+	slices.SortFunc(all, func(a, b view.ClaimUser) int { return strings.Compare(claims.UserName(a), claims.UserName(b)) })
 	return all, nil
 }
 
@@ -167,14 +76,14 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 	running := make(map[claimuse.Use]bool)
 	for _, u := range users {
 		if u.Started {
-			for _, use := range usesOf(u) {
+			for _, use := range claims.UsesOf(u) {
 				running[use] = true
 			}
 		}
 	}
 	var since *metav1.Time
 	for uid, u := range users {
-		if u.Started || uid == vmi.UID || !excludes(u, vmi) || !heldBy(u, running) {
+		if u.Started || uid == vmi.UID || !claims.Excludes(u, vmi) || !claims.HeldBy(u, running) {
 			continue
 		}
 		if since == nil {
@@ -187,18 +96,6 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 		users[uid] = u
 	}
 	return nil
-}
-
-// heldBy: one of the uses of those that have pods excludes one of this one's.
-func heldBy(u view.ClaimUser, running map[claimuse.Use]bool) bool {
-	return slices.ContainsFunc(usesOf(u), func(own claimuse.Use) bool {
-		for use := range running {
-			if own.Excludes(use) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // machineSince is when an instance's VM was made, or the instance itself, which belongs to none.
@@ -223,12 +120,6 @@ func (r *Reconciler) onClaim(ctx context.Context, namespace, claim string) ([]ku
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexPodClaim: claim}, client.UnsafeDisableDeepCopy)
 	return instances.Items, pods.Items, err
-}
-
-// excludes: the instance can't have one of its claims while this one does.
-func excludes(u view.ClaimUser, vmi *kubevirtv1.VirtualMachineInstance) bool {
-	theirs := usesOf(u)
-	return slices.ContainsFunc(claimuse.OfInstance(vmi), func(own claimuse.Use) bool { return slices.ContainsFunc(theirs, own.Excludes) })
 }
 
 // createAlone makes the instance's pod while no other is made whose use of a claim excludes this one's, and asks the API
@@ -261,7 +152,7 @@ func (t *round) createAlone(ctx context.Context) error {
 		return err
 	}
 	t.o.Users = append(t.o.Users, imports...)
-	if claimInUse(vmi, t.o.Users) != nil {
+	if claims.InUse(vmi, t.o.Users) != nil {
 		return nil // the next step says so
 	}
 	return t.create(ctx)
@@ -277,7 +168,7 @@ func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachine
 		return nil, err
 	}
 	for i := range pods.Items {
-		if u := (view.ClaimUser{Pod: &pods.Items[i], Started: true}); !claimuse.Ended(u.Pod) && excludes(u, vmi) {
+		if u := (view.ClaimUser{Pod: &pods.Items[i], Started: true}); !claimuse.Ended(u.Pod) && claims.Excludes(u, vmi) {
 			all = append(all, u)
 		}
 	}
@@ -294,7 +185,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 	case *corev1.Pod:
 		u.Pod, uid = o, cmp.Or(view.UIDOf(o.Labels), uid)
 	}
-	for _, use := range usesOf(u) {
+	for _, use := range claims.UsesOf(u) {
 		instances, _, err := r.onClaim(ctx, o.GetNamespace(), use.Claim)
 		if err != nil {
 			return nil
@@ -303,7 +194,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 			u.Instance = &instances[at] // it knows better than its pod what is only read
 		}
 		for i := range instances {
-			if other := (&view.View{Instance: &instances[i]}); other.NeverHadPod() && other.Instance.UID != uid && excludes(u, other.Instance) {
+			if other := (&view.View{Instance: &instances[i]}); other.NeverHadPod() && other.Instance.UID != uid && claims.Excludes(u, other.Instance) {
 				requests = append(requests, request(o.GetNamespace(), other.Instance.Name))
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
+	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -120,7 +121,7 @@ func TestClaimInUse(t *testing.T) {
 		"older, is deleted and has a pod":         {diskOn("a"), another(earlier, diskOn("a"), deleted), true, true},
 	} {
 		own := newScene().change(c.own, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.CreationTimestamp = metav1.NewTime(testTime) })
-		got := claimInUse(own.Instance, []view.ClaimUser{{Instance: c.other, Started: c.hasPod}})
+		got := claims.InUse(own.Instance, []view.ClaimUser{{Instance: c.other, Started: c.hasPod}})
 		if (got != nil) != c.waits {
 			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
 		}
@@ -161,7 +162,7 @@ func TestWritersNeverWaitInACircle(t *testing.T) {
 					others = append(others, view.ClaimUser{Instance: other, Passed: len(all)%3 == 0 && other.UID > vmi.UID})
 				}
 			}
-			return claimInUse(vmi, others) == nil
+			return claims.InUse(vmi, others) == nil
 		})
 		if free < 0 {
 			t.Fatalf("%d instances wait for each other", len(all))
@@ -230,7 +231,7 @@ func TestPodClaims(t *testing.T) {
 	p.Spec.Volumes = append(p.Spec.Volumes, v)
 	for app, want := range map[string]bool{contract.LabelAppLauncher: true, contract.LabelAppImporter: true, "nginx": false} {
 		p.Labels[contract.LabelApp] = app
-		if got := slices.Contains(podClaims(p), "data"); got != want {
+		if got := slices.Contains(claims.OfPod(p), "data"); got != want {
 			t.Errorf("%s: uses its claim %v, want %v", app, got, want)
 		}
 	}
@@ -242,10 +243,10 @@ var dbKey = types.NamespacedName{Namespace: namespace, Name: "db"}
 // writesTo has pods mount the claims of their instances' disks.
 func (w *world) writesTo(r *Reconciler) *Reconciler {
 	bare := r.Pod
-	r.Pod = func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
-		p, err := bare(vmi, claims)
+	r.Pod = func(vmi *kubevirtv1.VirtualMachineInstance, of map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
+		p, err := bare(vmi, of)
 		if err == nil {
-			for _, claim := range claimNames(vmi) {
+			for _, claim := range claims.Names(vmi) {
 				v := corev1.Volume{Name: claim}
 				v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
 				p.Spec.Volumes = append(p.Spec.Volumes, v)

@@ -55,23 +55,39 @@ type (
 	}
 )
 
-func (Protect) String() string       { return "protect" }
-func (CreatePod) String() string     { return "create" }
-func (ConfirmEnd) String() string    { return "confirm" }
-func (WriteStatus) String() string   { return "write" }
-func (DeletePod) String() string     { return "delete" }
-func (DestroyPod) String() string    { return "destroy" }
-func (KillGuest) String() string     { return "kill" }
-func (HurryGuest) String() string    { return "hurry" }
-func (ReleasePod) String() string    { return "release" }
-func (Finalize) String() string      { return "finalize" }
+func (Protect) String() string { return "protect" }
+
+func (CreatePod) String() string { return "create" }
+
+func (ConfirmEnd) String() string { return "confirm" }
+
+func (WriteStatus) String() string { return "write" }
+
+func (DeletePod) String() string { return "delete" }
+
+func (DestroyPod) String() string { return "destroy" }
+
+func (KillGuest) String() string { return "kill" }
+
+func (HurryGuest) String() string { return "hurry" }
+
+func (ReleasePod) String() string { return "release" }
+
+func (Finalize) String() string { return "finalize" }
+
 func (LabelInstance) String() string { return "label" }
-func (RelabelPod) String() string    { return "relabel" }
-func (Attach) String() string        { return "attach" }
-func (Detach) String() string        { return "detach" }
-func (Save) String() string          { return "save" }
-func (CancelSave) String() string    { return "cancel" }
-func (Resize) String() string        { return "resize" }
+
+func (RelabelPod) String() string { return "relabel" }
+
+func (Attach) String() string { return "attach" }
+
+func (Detach) String() string { return "detach" }
+
+func (Save) String() string { return "save" }
+
+func (CancelSave) String() string { return "cancel" }
+
+func (Resize) String() string { return "resize" }
 
 // Event is one that is recorded of the instance.
 type Event struct{ Kind, Reason, Message string }
