@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/calls"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
@@ -42,7 +43,7 @@ func TestPromiseIsOfTheMachine(t *testing.T) {
 	}{
 		"noted": {noted, false, "c0ffee00"}, "not noted": {nil, false, ""}, "replaced": {noted, true, ""},
 	} {
-		s := on(kubevirtv1.PhaseRunning, runsSince(time.Minute), ending)
+		s := scene.On(kubevirtv1.PhaseRunning, scene.RunsSince(time.Minute), scene.Ending)
 		s.Instance.Status.NodeMachine, s.Pod.Replaced = c.noted, c.replaced
 		var asked []string
 		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.View}
@@ -75,11 +76,11 @@ func TestAnswers(t *testing.T) {
 		"can't be reached": {errors.New("no agent"), false, false, 1, 0},
 	} {
 		for _, stray := range []bool{false, true} {
-			p := newScene().withPod(runsSince(time.Minute), ending, heard()).Pod
+			p := scene.New().WithPod(scene.RunsSince(time.Minute), scene.Ending, scene.Heard()).Pod
 			asked := &p.Host
 			if stray {
 				asked = &view.Host{NodeName: "node-a"}
-				p = newScene().withPod(gone).Pod
+				p = scene.New().WithPod(scene.Gone).Pod
 				p.Hosts = []*view.Host{asked}
 			}
 			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(view.View)}
@@ -98,7 +99,7 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-	p := newScene().withPod(gone).Pod
+	p := scene.New().WithPod(scene.Gone).Pod
 	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
 	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(view.View)}
 	p.Hosts = []*view.Host{{NodeName: "node-a"}}

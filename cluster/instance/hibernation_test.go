@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,261 +13,79 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
-
-const (
-	paused = nodev1.State_STATE_PAUSED
-	savesV = nodev1.State_STATE_SAVING
-
-	testImage     = "00000000-0000-4000-8000-00000000000a"
-	testDirectory = "restore-web-20260102T030400Z"
-)
-
-// saving is a VM that runs and is to be saved to the claim "memory", which its pod mounts from the
-// start if mounted.
-func saving(mounted bool, change ...func(*view.Pod)) scene {
-	s := newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
-	if mounted {
-		s = s.withPod(change...)
-	} else {
-		volumes := s.Instance.Spec.UtilityVolumes
-		s.Instance.Spec.UtilityVolumes = nil
-		s = s.withPod(change...)
-		s.Instance.Spec.UtilityVolumes = volumes
-	}
-	s.Claims["memory"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "memory"}}
-	return s.recordedAs(kubevirtv1.PhaseRunning)
-}
-
-// runs is a pod whose guest is in a state by its agent's report.
-func runs(state nodev1.State) func(*view.Pod) {
-	return func(p *view.Pod) {
-		runsSince(time.Hour)(p)
-		heard(state)(p)
-	}
-}
-
-// called has a call be known.
-func (s scene) called(change ...func(*saves.Call)) scene {
-	s.Call = &saves.Call{State: saves.Running, Request: saves.Request{
-		Pod: s.Pod.Name, UID: s.Pod.UID, Node: s.Pod.Spec.NodeName, Directory: path.Join(contract.HibernationFolder, testDirectory),
-	}}
-	for _, f := range change {
-		f(s.Call)
-	}
-	return s
-}
-
-func toDirectory(name string) func(*saves.Call) {
-	return func(c *saves.Call) { c.Directory = name }
-}
-
-func queuedBehind(n int) func(*saves.Call) {
-	return func(c *saves.Call) { c.State, c.Ahead = saves.Queued, n }
-}
-
-func barred(c *saves.Call) { c.Barred = true }
-
-func aside(c *saves.Call) { c.Aside = true }
-
-func failedAgo(ago time.Duration, failures int, err error) func(*saves.Call) {
-	return func(c *saves.Call) { c.State, c.Err, c.Failures, c.At = saves.Ended, err, failures, testTime.Add(-ago) }
-}
-
-func doneAgo(ago time.Duration) func(*saves.Call) {
-	return func(c *saves.Call) { c.State, c.At = saves.Ended, testTime.Add(-ago) }
-}
-
-func unsure(c *saves.Call) { c.Unsure = true }
-
-func cancelled(c *saves.Call) { c.Cancelled = true }
-
-func suspending(c *saves.Call) { c.Directory = "" }
-
-func ofAnotherPod(c *saves.Call) { c.UID = "another" }
-
-func toSuspend(s scene) scene { return s.change(stopBy(kubevirtv1.HibernateSuspendToDisk)) }
-
-func unasked(s scene) scene { return s.change(stopBy("")) }
-
-func ofBlock(s scene) scene {
-	s.Claims["memory"].Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
-	return s
-}
-
-func noClaim(s scene) scene { delete(s.Claims, "memory"); return s }
-
-func theAPISaysNo(s scene) scene {
-	s.Refused = &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "quota"}
-	return s
-}
-
-func (s scene) leavesClaim() scene { s.Instance.Spec.UtilityVolumes = nil; return s }
-
-// forgotten has the claim gone from the cache, while the status has it.
-func forgotten(s scene) scene {
-	block := corev1.PersistentVolumeBlock
-	s.Instance.Status.VolumeStatus = append(s.Instance.Status.VolumeStatus, kubevirtv1.VolumeStatus{
-		Name: "data", PersistentVolumeClaimInfo: &kubevirtv1.PersistentVolumeClaimInfo{ClaimName: "pg", VolumeMode: &block},
-	})
-	delete(s.Claims, "pg")
-	return s
-}
-
-// onBlock has the guest have a disk on the claim "pg" with volumeMode Block.
-func onBlock(s scene) scene {
-	s.Instance.Spec.Domain.Devices.Disks = append(s.Instance.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "data"})
-	s.Instance.Spec.Volumes = append(s.Instance.Spec.Volumes, kubevirtv1.Volume{Name: "data", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
-		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
-	}})
-	block := corev1.PersistentVolumeBlock
-	s.Claims["pg"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "pg"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}
-	return s
-}
-
-// attachedBy has a pod that attaches the claim "memory".
-func (s scene) attachedBy(change ...func(*corev1.Pod)) scene {
-	p := launcher.Attachment(s.Instance, s.Pod.Pod, "memory", configuration.Default())
-	p.UID, p.CreationTimestamp = "hp-1", metav1.NewTime(testTime)
-	for _, f := range change {
-		f(p)
-	}
-	s.Attachments = append(s.Attachments, p)
-	return s
-}
-
-// ofClaim has a pod attach another claim.
-func ofClaim(name string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		for _, v := range p.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil {
-				v.PersistentVolumeClaim.ClaimName = name
-			}
-		}
-	}
-}
-
-func since(ago time.Duration) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(testTime.Add(-ago)) }
-}
-
-func placed(p *corev1.Pod) { p.Spec.NodeName = "node-a" }
-
-func serving(p *corev1.Pod) {
-	placed(p)
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-}
-
-func elsewhere(p *corev1.Pod) {
-	serving(p)
-	p.Spec.NodeName = "node-b"
-}
-
-func unplaceable(p *corev1.Pod) {
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "1 node has no room"}}
-}
-
-// waits: its container does not start, for that reason.
-func waits(reason string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		placed(p)
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
-	}
-}
-
-// mountedBy has the claim's mount be another container's, or at another path.
-func mountedBy(container, at string) func(*view.Pod) {
-	return func(p *view.Pod) {
-		for i := range p.Spec.Containers {
-			c := &p.Spec.Containers[i]
-			for j := range c.VolumeMounts {
-				if c.Name == contract.ContainerCompute && c.VolumeMounts[j].MountPath == contract.HibernationFolder {
-					c.Name, c.VolumeMounts[j].MountPath = container, at
-				}
-			}
-		}
-	}
-}
-
-func onItsWay(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
-
-var errLost = status.Error(codes.Unavailable, "EOF")
-
-var errSave = status.Error(codes.Internal, "QEMU said no")
 
 // TestDecideSaves: the next action for a VM that is to end saved, when its status says what is so.
 func TestDecideSaves(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want string
 	}{
-		{"mounted", saving(true, runs(running)), "save"},
-		{"mounted, paused", saving(true, runs(paused)), "save"},
-		{"mounted, another save is undone", saving(true, runs(savesV)), ""},
-		{"mounted, agent away", saving(true, runsSince(time.Hour)), ""},
-		{"mounted, node silent", saving(true, runs(running), readiness(corev1.ConditionUnknown)), ""},
-		{"mounted by another container", saving(true, runs(running), mountedBy("sidecar", contract.HibernationFolder)), "attach"},
-		{"mounted elsewhere", saving(true, runs(running), mountedBy(contract.ContainerCompute, "/data")), "attach"},
-		{"mounted, shuts down", saving(true, runs(stopping)), ""},
-		{"mounted, on a block disk", onBlock(saving(true, runs(running))), "save"},
-		{"mounted, pod is being deleted", saving(true, runs(running), ending), ""},
-		{"mounted, deleted", saving(true, runs(running)).deleted(), "delete"},
-		{"mounted, queued", saving(true, runs(running)).called(queuedBehind(3)), ""},
-		{"mounted, being saved", saving(true, runs(savesV)).called(), ""},
-		{"mounted, nobody wants it", unasked(saving(true, runs(running))), ""},
-		{"saved just now", saving(true, runs(running)).called(doneAgo(time.Second)), ""},
-		{"saved, and goes on for long", saving(true, runs(running)).called(doneAgo(endsWithin + 2*time.Second)), "save"},
-		{"failed just now", saving(true, runs(running)).called(failedAgo(time.Second, 1, errSave)), ""},
-		{"failed a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 1, errSave)), "save"},
-		{"failed often, a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 2, errSave)), ""},
-		{"failed, agent away", saving(true, runsSince(time.Hour)).called(failedAgo(time.Hour, 1, errSave)), ""},
-		{"cancelled", unasked(saving(true, runs(savesV))).called(), "cancel"},
-		{"cancelled, cut off just now", unasked(saving(true, runs(running))).called(cancelled, failedAgo(time.Second, 1, errLost), unsure), ""},
-		{"cancelled, cut off a while ago", unasked(saving(true, runs(running))).called(cancelled, failedAgo(firstTry, 1, errLost), unsure), "cancel"},
-		{"cancelled, known", unasked(saving(true, runs(savesV))).called(cancelled), ""},
-		{"deleted while it is saved", saving(true, runs(savesV)).deleted().called(), "cancel"},
-		{"its pod is deleted while it is saved", saving(true, runs(savesV), ending).called(), ""},
-		{"to suspend while it is saved", toSuspend(saving(true, runs(savesV))).called(), "cancel"},
-		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), "cancel"},
-		{"ended, its call not forgotten", written(saving(true, exited(0, ""))).called(doneAgo(0)), "cancel"},
-		{"ended, its call cut off just now", written(saving(true, exited(0, ""))).called(failedAgo(0, 1, errLost), unsure), "cancel"},
-		{"gone, its call not forgotten", scene{&view.View{Now: testTime, Call: new(saves.Call)}}, "cancel"},
+		{"mounted", scene.Saving(true, scene.Runs(scene.Running)), "save"},
+		{"mounted, paused", scene.Saving(true, scene.Runs(scene.Paused)), "save"},
+		{"mounted, another save is undone", scene.Saving(true, scene.Runs(scene.SavesV)), ""},
+		{"mounted, agent away", scene.Saving(true, scene.RunsSince(time.Hour)), ""},
+		{"mounted, node silent", scene.Saving(true, scene.Runs(scene.Running), scene.Readiness(corev1.ConditionUnknown)), ""},
+		{"mounted by another container", scene.Saving(true, scene.Runs(scene.Running), scene.MountedBy("sidecar", contract.HibernationFolder)), "attach"},
+		{"mounted elsewhere", scene.Saving(true, scene.Runs(scene.Running), scene.MountedBy(contract.ContainerCompute, "/data")), "attach"},
+		{"mounted, shuts down", scene.Saving(true, scene.Runs(scene.Stopping)), ""},
+		{"mounted, on a block disk", scene.OnBlock(scene.Saving(true, scene.Runs(scene.Running))), "save"},
+		{"mounted, pod is being deleted", scene.Saving(true, scene.Runs(scene.Running), scene.Ending), ""},
+		{"mounted, deleted", scene.Saving(true, scene.Runs(scene.Running)).Deleted(), "delete"},
+		{"mounted, queued", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.QueuedBehind(3)), ""},
+		{"mounted, being saved", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), ""},
+		{"mounted, nobody wants it", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))), ""},
+		{"saved just now", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(time.Second)), ""},
+		{"saved, and goes on for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(endsWithin + 2*time.Second)), "save"},
+		{"failed just now", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(time.Second, 1, scene.ErrSave)), ""},
+		{"failed a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry+2*time.Second, 1, scene.ErrSave)), "save"},
+		{"failed often, a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry+2*time.Second, 2, scene.ErrSave)), ""},
+		{"failed, agent away", scene.Saving(true, scene.RunsSince(time.Hour)).Called(scene.FailedAgo(time.Hour, 1, scene.ErrSave)), ""},
+		{"cancelled", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(), "cancel"},
+		{"cancelled, cut off just now", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(time.Second, 1, scene.ErrLost), scene.Unsure), ""},
+		{"cancelled, cut off a while ago", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(firstTry, 1, scene.ErrLost), scene.Unsure), "cancel"},
+		{"cancelled, known", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(scene.Cancelled), ""},
+		{"deleted while it is saved", scene.Saving(true, scene.Runs(scene.SavesV)).Deleted().Called(), "cancel"},
+		{"its pod is deleted while it is saved", scene.Saving(true, scene.Runs(scene.SavesV), scene.Ending).Called(), ""},
+		{"to suspend while it is saved", scene.ToSuspend(scene.Saving(true, scene.Runs(scene.SavesV))).Called(), "cancel"},
+		{"call of an earlier pod", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.OfAnotherPod), "cancel"},
+		{"ended, its call not forgotten", written(scene.Saving(true, scene.Exited(0, ""))).Called(scene.DoneAgo(0)), "cancel"},
+		{"ended, its call cut off just now", written(scene.Saving(true, scene.Exited(0, ""))).Called(scene.FailedAgo(0, 1, scene.ErrLost), scene.Unsure), "cancel"},
+		{"gone, its call not forgotten", scene.Scene{View: &view.View{Now: scene.Time, Call: new(saves.Call)}}, "cancel"},
 
-		{"not mounted", saving(false, runs(running)), "attach"},
-		{"not mounted, its pod is deleted", saving(false, runs(running), ending), ""},
-		{"not mounted, a block claim", ofBlock(saving(false, runs(running))), ""},
-		{"no claim", noClaim(saving(false, runs(running))), ""},
-		{"not mounted, refused", theAPISaysNo(saving(false, runs(running))), ""},
-		{"being attached", saving(false, runs(running)).attachedBy(placed), ""},
-		{"attached elsewhere", saving(false, runs(running)).attachedBy(elsewhere), ""},
-		{"attached", saving(false, runs(running)).attachedBy(serving), "save"},
-		{"attached, its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), ""},
-		{"attached, evicted", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), "detach"},
-		{"attached, ended by itself", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), "detach"},
-		{"attached, cancelled, its pod goes", unasked(saving(false, runs(running))).attachedBy(serving, onItsWay), ""},
-		{"attached, ended while it was saved", saving(false, exited(0, ""), heard(savesV)).attachedBy(serving), ""},
-		{"attached, ended while it was saved, by the agent's report, too", saving(false, exited(0, ""), heard(halted)).attachedBy(serving), "detach"},
-		{"another claim attached", saving(false, runs(running)).attachedBy(serving).change(onMemory("next")), "detach"},
-		{"attached, cancelled", unasked(saving(false, runs(running))).attachedBy(serving), "detach"},
-		{"attached, cancelled, written to", unasked(saving(false, runs(savesV))).attachedBy(serving).called(cancelled), ""},
-		{"attached, cancelled, being undone", unasked(saving(false, runs(savesV))).attachedBy(serving), ""},
-		{"attached, ended", saving(false, exited(0, "")).attachedBy(serving), "detach"},
-		{"attached, suspends", toSuspend(saving(false, runs(running))).attachedBy(serving), "save"},
+		{"not mounted", scene.Saving(false, scene.Runs(scene.Running)), "attach"},
+		{"not mounted, its pod is deleted", scene.Saving(false, scene.Runs(scene.Running), scene.Ending), ""},
+		{"not mounted, a block claim", scene.OfBlock(scene.Saving(false, scene.Runs(scene.Running))), ""},
+		{"no claim", scene.NoClaim(scene.Saving(false, scene.Runs(scene.Running))), ""},
+		{"not mounted, refused", scene.TheAPISaysNo(scene.Saving(false, scene.Runs(scene.Running))), ""},
+		{"being attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed), ""},
+		{"attached elsewhere", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Elsewhere), ""},
+		{"attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving), "save"},
+		{"attached, its pod goes", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving, scene.OnItsWay), ""},
+		{"attached, evicted", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), "detach"},
+		{"attached, ended by itself", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), "detach"},
+		{"attached, cancelled, its pod goes", scene.Unasked(scene.Saving(false, scene.Runs(scene.Running))).AttachedBy(scene.Serving, scene.OnItsWay), ""},
+		{"attached, ended while it was saved", scene.Saving(false, scene.Exited(0, ""), scene.Heard(scene.SavesV)).AttachedBy(scene.Serving), ""},
+		{"attached, ended while it was saved, by the agent's report, too", scene.Saving(false, scene.Exited(0, ""), scene.Heard(scene.Halted)).AttachedBy(scene.Serving), "detach"},
+		{"another claim attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving).Change(scene.OnMemory("next")), "detach"},
+		{"attached, cancelled", scene.Unasked(scene.Saving(false, scene.Runs(scene.Running))).AttachedBy(scene.Serving), "detach"},
+		{"attached, cancelled, written to", scene.Unasked(scene.Saving(false, scene.Runs(scene.SavesV))).AttachedBy(scene.Serving).Called(scene.Cancelled), ""},
+		{"attached, cancelled, being undone", scene.Unasked(scene.Saving(false, scene.Runs(scene.SavesV))).AttachedBy(scene.Serving), ""},
+		{"attached, ended", scene.Saving(false, scene.Exited(0, "")).AttachedBy(scene.Serving), "detach"},
+		{"attached, suspends", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).AttachedBy(scene.Serving), "save"},
 
-		{"to suspend", toSuspend(saving(false, runs(running))), "save"},
-		{"to suspend, on a block disk", toSuspend(onBlock(saving(false, runs(running)))), "save"},
-		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(time.Minute)), ""},
-		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, status.Error(codes.FailedPrecondition, "no"))), ""},
-		{"could not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, errSave)), "save"},
+		{"to suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))), "save"},
+		{"to suspend, on a block disk", scene.ToSuspend(scene.OnBlock(scene.Saving(false, scene.Runs(scene.Running)))), "save"},
+		{"suspends", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.DoneAgo(time.Minute)), ""},
+		{"can't suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(time.Minute, 1, status.Error(codes.FailedPrecondition, "no"))), ""},
+		{"could not suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(time.Minute, 1, scene.ErrSave)), "save"},
 	} {
 		in := c.in
 		if in.Instance != nil && in.Instance.DeletionTimestamp == nil {
@@ -290,15 +107,15 @@ func TestRequests(t *testing.T) {
 	name := "restore-web-20260102T030405Z"
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want saves.Request
 	}{
-		{"mounted", saving(true, runs(running)), saves.Request{Directory: contract.HibernationFolder + "/" + name}},
-		{"attached", saving(false, runs(running)).attachedBy(serving), saves.Request{Directory: name, Attachment: "hp-1"}},
-		{"suspends", toSuspend(saving(false, runs(running))), saves.Request{}},
-		{"on a block disk", onBlock(saving(false, runs(running)).attachedBy(serving)), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
-		{"on a block disk as its status has it", forgotten(onBlock(saving(false, runs(running)).attachedBy(serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
-		{"suspends on a block disk", toSuspend(onBlock(saving(false, runs(running)))), saves.Request{}},
+		{"mounted", scene.Saving(true, scene.Runs(scene.Running)), saves.Request{Directory: contract.HibernationFolder + "/" + name}},
+		{"attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving), saves.Request{Directory: name, Attachment: "hp-1"}},
+		{"suspends", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))), saves.Request{}},
+		{"on a block disk", scene.OnBlock(scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving)), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
+		{"on a block disk as its status has it", scene.Forgotten(scene.OnBlock(scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving))), saves.Request{Directory: name, Attachment: "hp-1", Watched: []string{"pg"}}},
+		{"suspends on a block disk", scene.ToSuspend(scene.OnBlock(scene.Saving(false, scene.Runs(scene.Running)))), saves.Request{}},
 	} {
 		next, _ := decide(written(c.in).View)
 		c.want.Pod, c.want.UID, c.want.Node = c.in.Pod.Name, c.in.Pod.UID, "node-a"
@@ -315,32 +132,32 @@ func TestRequests(t *testing.T) {
 // to go on.
 func TestTargets(t *testing.T) {
 	const now = "restore-web-20260102T030405Z"
-	recorded := func(s scene) scene {
-		s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
+	recorded := func(s scene.Scene) scene.Scene {
+		s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: scene.Directory}}}
 		return s
 	}
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want string
 	}{
-		{"first", saving(true, runs(running)), now},
-		{"agent away", saving(true, runsSince(time.Hour)), ""},
-		{"agent lost", recorded(saving(true, runsSince(time.Hour))), testDirectory},
-		{"a leader before", recorded(saving(true, runs(running))), now},
-		{"being saved", saving(true, runs(savesV)).called(), testDirectory},
-		{"failed", recorded(saving(true, runs(running))).called(failedAgo(time.Second, 1, errSave)), testDirectory},
-		{"failed, next try", recorded(saving(true, runs(running))).called(failedAgo(time.Minute, 1, errSave)), now},
-		{"call of an earlier pod", recorded(saving(true, runs(running))).called(ofAnotherPod, doneAgo(time.Hour)), testDirectory},
-		{"to be attached again", recorded(saving(false, runs(running))), testDirectory},
-		{"saved to a later one", recorded(saving(true, runs(running))).change(onMemory("next")).attachedBy(serving, ofClaim("next")), testDirectory},
-		{"being saved to a later one", recorded(saving(true, runs(savesV))).change(onMemory("next")).called(toDirectory("restore-web-20260102T040000Z")), testDirectory},
-		{"cancelled, being saved", unasked(recorded(saving(false, runs(savesV)).leavesClaim())).called(), testDirectory},
-		{"cancelled, not known", unasked(recorded(saving(false, runsSince(time.Hour)).leavesClaim())), testDirectory},
-		{"cancelled, goes on", unasked(recorded(saving(false, runs(running)).leavesClaim())), ""},
-		{"cancelled, goes on, mounted", unasked(recorded(saving(true, runs(running)))), ""},
-		{"cancelled, mounted, not known", unasked(recorded(saving(true, runsSince(time.Hour)))), testDirectory},
-		{"to suspend", toSuspend(saving(true, runs(running))), ""},
+		{"first", scene.Saving(true, scene.Runs(scene.Running)), now},
+		{"agent away", scene.Saving(true, scene.RunsSince(time.Hour)), ""},
+		{"agent lost", recorded(scene.Saving(true, scene.RunsSince(time.Hour))), scene.Directory},
+		{"a leader before", recorded(scene.Saving(true, scene.Runs(scene.Running))), now},
+		{"being saved", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), scene.Directory},
+		{"failed", recorded(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.FailedAgo(time.Second, 1, scene.ErrSave)), scene.Directory},
+		{"failed, next try", recorded(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.FailedAgo(time.Minute, 1, scene.ErrSave)), now},
+		{"call of an earlier pod", recorded(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.OfAnotherPod, scene.DoneAgo(time.Hour)), scene.Directory},
+		{"to be attached again", recorded(scene.Saving(false, scene.Runs(scene.Running))), scene.Directory},
+		{"saved to a later one", recorded(scene.Saving(true, scene.Runs(scene.Running))).Change(scene.OnMemory("next")).AttachedBy(scene.Serving, scene.OfClaim("next")), scene.Directory},
+		{"being saved to a later one", recorded(scene.Saving(true, scene.Runs(scene.SavesV))).Change(scene.OnMemory("next")).Called(scene.ToDirectory("restore-web-20260102T040000Z")), scene.Directory},
+		{"cancelled, being saved", scene.Unasked(recorded(scene.Saving(false, scene.Runs(scene.SavesV)).LeavesClaim())).Called(), scene.Directory},
+		{"cancelled, not known", scene.Unasked(recorded(scene.Saving(false, scene.RunsSince(time.Hour)).LeavesClaim())), scene.Directory},
+		{"cancelled, goes on", scene.Unasked(recorded(scene.Saving(false, scene.Runs(scene.Running)).LeavesClaim())), ""},
+		{"cancelled, goes on, mounted", scene.Unasked(recorded(scene.Saving(true, scene.Runs(scene.Running)))), ""},
+		{"cancelled, mounted, not known", scene.Unasked(recorded(scene.Saving(true, scene.RunsSince(time.Hour)))), scene.Directory},
+		{"to suspend", scene.ToSuspend(scene.Saving(true, scene.Runs(scene.Running))), ""},
 	} {
 		if got := recordedTarget(statusOf(c.in.View), "hibernate-memory"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -350,45 +167,26 @@ func TestTargets(t *testing.T) {
 
 // TestBegan: a save that waited for its turn is written to have begun when it did, first.
 func TestBegan(t *testing.T) {
-	waited := func(s scene) scene { return written(s.called(queuedBehind(1))) }
-	begun := func(c *saves.Call) { c.Begun = testTime.Add(-time.Minute) }
+	waited := func(s scene.Scene) scene.Scene { return written(s.Called(scene.QueuedBehind(1))) }
+	begun := func(c *saves.Call) { c.Begun = scene.Time.Add(-time.Minute) }
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want bool
 	}{
-		{"waits", waited(saving(true, runs(running))), false},
-		{"begins", waited(saving(true, runs(savesV))).called(begun), true},
-		{"never waited", saving(true, runs(savesV)).called(begun), false},
-		{"tried again", written(waited(saving(true, runs(savesV))).called(begun)).called(queuedBehind(1)), true},
+		{"waits", waited(scene.Saving(true, scene.Runs(scene.Running))), false},
+		{"begins", waited(scene.Saving(true, scene.Runs(scene.SavesV))).Called(begun), true},
+		{"never waited", scene.Saving(true, scene.Runs(scene.SavesV)).Called(begun), false},
+		{"tried again", written(waited(scene.Saving(true, scene.Runs(scene.SavesV))).Called(begun)).Called(scene.QueuedBehind(1)), true},
 	} {
 		var got *metav1.Time
 		for _, s := range statusOf(c.in.View).VolumeStatus {
 			got = s.HibernationInfo.StartTimestamp
 		}
-		if (got != nil) != c.want || got != nil && !got.Equal(new(metav1.NewTime(testTime.Add(-time.Minute)))) {
+		if (got != nil) != c.want || got != nil && !got.Equal(new(metav1.NewTime(scene.Time.Add(-time.Minute)))) {
 			t.Errorf("%s: %v, want that it began: %v", c.name, got, c.want)
 		}
 	}
-}
-
-// savedSince is a guest that went on from its image and may have been saved to another since.
-func savedSince(claim, directory string) scene {
-	s := resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)
-	s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: claim, TargetFileName: directory}}}
-	return s
-}
-
-// toNothing has the status name a claim and no directory.
-func toNothing(s scene) scene {
-	s = toTarget(s)
-	s.Instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = ""
-	return s
-}
-
-func troubled(s scene) scene {
-	s.AttachTrouble = &condition.Fault{Reason: condition.ReasonFailedMount, Message: "no such volume"}
-	return s
 }
 
 // TestHibernating: what the condition says of a save.
@@ -397,70 +195,70 @@ func TestHibernating(t *testing.T) {
 	noRoom := status.Error(codes.ResourceExhausted, "12 MiB free")
 	for _, c := range []struct {
 		name   string
-		in     scene
+		in     scene.Scene
 		status metav1.ConditionStatus
 		reason string
 		says   string
 	}{
-		{"nobody wants it", unasked(saving(true, runs(running))), "", "", ""},
-		{"about to", saving(true, runs(running)), yes, condition.ReasonSaving, "to claim memory"},
-		{"behind one", saving(true, runs(running)).called(queuedBehind(1)), yes, condition.ReasonQueued, "1 save is under way or waiting on node node-a before it"},
-		{"behind two", saving(true, runs(running)).called(queuedBehind(2)), yes, condition.ReasonQueued, "2 saves are under way or waiting on node node-a before it"},
-		{"behind its own", saving(true, runs(running)).called(queuedBehind(0), barred), yes, condition.ReasonQueued, "saves of other VMs of namespace shop on node node-a write nothing or take long"},
-		{"under way", saving(true, runs(savesV)).called(), yes, condition.ReasonSaving, "to claim memory"},
-		{"hangs", saving(true, runs(savesV)).called(aside), yes, condition.ReasonSaving, "other VMs of node node-a no longer wait for it"},
-		{"done", saving(true, runs(running)).called(doneAgo(time.Second)), yes, condition.ReasonSaving, "to claim memory"},
-		{"failed", saving(true, runs(running)).called(failedAgo(0, 1, errSave)), no, condition.ReasonSaveFailed, "QEMU said no; it is tried again"},
-		{"no room", saving(true, runs(running)).called(failedAgo(0, 1, noRoom)), no, condition.ReasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},
-		{"agent lost", saving(true, runsSince(time.Hour)).called(failedAgo(0, 1, errLost)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
-		{"agent lost and back", saving(true, runs(running)).called(failedAgo(0, 1, errLost)), no, condition.ReasonSaveFailed, "save on node node-a was cut off"},
-		{"agent lost and not asked", saving(true, runs(running)).called(failedAgo(0, 1, errLost), unsure), yes, condition.ReasonWaiting, "is being undone"},
-		{"agent lost and not asked for long", saving(true, runs(running)).called(failedAgo(firstTry, 1, errLost), unsure), no, condition.ReasonSaveFailed, "was cut off"},
-		{"being cancelled", unasked(saving(true, runs(savesV))).called(cancelled), yes, condition.ReasonCancelling, "not known yet"},
-		{"cancelled, cut off", unasked(saving(true, runs(running))).called(cancelled, failedAgo(0, 1, errLost), unsure), yes, condition.ReasonCancelling, "not known yet"},
-		{"cancelled, agent away", unasked(toTarget(saving(true, runsSince(time.Hour)))), yes, condition.ReasonCancelling, "not known yet"},
-		{"cancelled, by a leader before", unasked(toTarget(saving(true, runs(savesV)))), yes, condition.ReasonCancelling, "not known yet"},
-		{"cancelled, goes on", unasked(toTarget(saving(true, runs(running)))), "", "", ""},
-		{"cancelled, shuts down", unasked(toTarget(saving(true, runs(stopping)))), "", "", ""},
-		{"never to be saved, agent away", unasked(saving(true, runsSince(time.Hour))), "", "", ""},
-		{"resumed, agent away", written(resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)), "", "", ""},
-		{"resumed, saved elsewhere, agent away", savedSince("memory", "restore-web-20260102T040000Z"), yes, condition.ReasonCancelling, "not known yet"},
-		{"resumed, saved to another claim, agent away", savedSince("next", testDirectory), yes, condition.ReasonCancelling, "not known yet"},
-		{"attached and never saved, agent away", unasked(toNothing(saving(true, runsSince(time.Hour)))), "", "", ""},
-		{"refused by the node", saving(true, runs(running)).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no"))), no, condition.ReasonSaveFailed, "no; it is tried again"},
-		{"deleted, under way", saving(true, runs(savesV)).deleted().called(cancelled), yes, condition.ReasonCancelling, "not known yet"},
-		{"next try", saving(true, runs(running)).called(failedAgo(time.Minute, 1, errSave)), yes, condition.ReasonSaving, "to claim memory"},
-		{"agent away", saving(true, runsSince(time.Hour)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
-		{"another's save", saving(true, runs(savesV)), yes, condition.ReasonWaiting, "is being undone"},
-		{"deleted", saving(true, runs(running)).deleted(), no, condition.ReasonNotSaved, "being deleted"},
-		{"pod deleted", saving(true, runs(running), ending), no, condition.ReasonNotSaved, "pod is being deleted"},
-		{"pod deleted, under way", saving(true, runs(savesV), ending).called(), yes, condition.ReasonSaving, "to claim memory"},
-		{"not started", newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave)).withPod(bound).recordedAs(kubevirtv1.PhaseScheduling), yes, condition.ReasonWaiting, "has not started yet"},
-		{"silent", saving(true, runsSince(time.Hour), readiness(corev1.ConditionUnknown)), yes, condition.ReasonWaiting, "it is not known whether the guest runs"},
-		{"shut down", saving(true, exited(0, "")), no, condition.ReasonNotSaved, "ended before it was saved: the guest shut down"},
-		{"saved", toTarget(saving(true, exited(0, savedTo(testImage, contract.HibernationFolder+"/"+testDirectory)))), no, condition.ReasonSaved, "saved to claim memory"},
+		{"nobody wants it", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))), "", "", ""},
+		{"about to", scene.Saving(true, scene.Runs(scene.Running)), yes, condition.ReasonSaving, "to claim memory"},
+		{"behind one", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.QueuedBehind(1)), yes, condition.ReasonQueued, "1 save is under way or waiting on node node-a before it"},
+		{"behind two", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.QueuedBehind(2)), yes, condition.ReasonQueued, "2 saves are under way or waiting on node node-a before it"},
+		{"behind its own", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.QueuedBehind(0), scene.Barred), yes, condition.ReasonQueued, "saves of other VMs of namespace shop on node node-a write nothing or take long"},
+		{"under way", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), yes, condition.ReasonSaving, "to claim memory"},
+		{"hangs", scene.Saving(true, scene.Runs(scene.SavesV)).Called(scene.Aside), yes, condition.ReasonSaving, "other VMs of node node-a no longer wait for it"},
+		{"done", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(time.Second)), yes, condition.ReasonSaving, "to claim memory"},
+		{"failed", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, scene.ErrSave)), no, condition.ReasonSaveFailed, "QEMU said no; it is tried again"},
+		{"no room", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, noRoom)), no, condition.ReasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},
+		{"agent lost", scene.Saving(true, scene.RunsSince(time.Hour)).Called(scene.FailedAgo(0, 1, scene.ErrLost)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
+		{"agent lost and back", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, scene.ErrLost)), no, condition.ReasonSaveFailed, "save on node node-a was cut off"},
+		{"agent lost and not asked", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, scene.ErrLost), scene.Unsure), yes, condition.ReasonWaiting, "is being undone"},
+		{"agent lost and not asked for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry, 1, scene.ErrLost), scene.Unsure), no, condition.ReasonSaveFailed, "was cut off"},
+		{"being cancelled", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(scene.Cancelled), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, cut off", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(0, 1, scene.ErrLost), scene.Unsure), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, agent away", scene.Unasked(scene.ToTarget(scene.Saving(true, scene.RunsSince(time.Hour)))), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, by a leader before", scene.Unasked(scene.ToTarget(scene.Saving(true, scene.Runs(scene.SavesV)))), yes, condition.ReasonCancelling, "not known yet"},
+		{"cancelled, goes on", scene.Unasked(scene.ToTarget(scene.Saving(true, scene.Runs(scene.Running)))), "", "", ""},
+		{"cancelled, shuts down", scene.Unasked(scene.ToTarget(scene.Saving(true, scene.Runs(scene.Stopping)))), "", "", ""},
+		{"never to be saved, agent away", scene.Unasked(scene.Saving(true, scene.RunsSince(time.Hour))), "", "", ""},
+		{"resumed, agent away", written(scene.Resumed(scene.RunsSince(time.Hour)).RecordedAs(kubevirtv1.PhaseRunning)), "", "", ""},
+		{"resumed, saved elsewhere, agent away", scene.SavedSince("memory", "restore-web-20260102T040000Z"), yes, condition.ReasonCancelling, "not known yet"},
+		{"resumed, saved to another claim, agent away", scene.SavedSince("next", scene.Directory), yes, condition.ReasonCancelling, "not known yet"},
+		{"attached and never saved, agent away", scene.Unasked(scene.ToNothing(scene.Saving(true, scene.RunsSince(time.Hour)))), "", "", ""},
+		{"refused by the node", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "no"))), no, condition.ReasonSaveFailed, "no; it is tried again"},
+		{"deleted, under way", scene.Saving(true, scene.Runs(scene.SavesV)).Deleted().Called(scene.Cancelled), yes, condition.ReasonCancelling, "not known yet"},
+		{"next try", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(time.Minute, 1, scene.ErrSave)), yes, condition.ReasonSaving, "to claim memory"},
+		{"agent away", scene.Saving(true, scene.RunsSince(time.Hour)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
+		{"another's save", scene.Saving(true, scene.Runs(scene.SavesV)), yes, condition.ReasonWaiting, "is being undone"},
+		{"deleted", scene.Saving(true, scene.Runs(scene.Running)).Deleted(), no, condition.ReasonNotSaved, "being deleted"},
+		{"pod deleted", scene.Saving(true, scene.Runs(scene.Running), scene.Ending), no, condition.ReasonNotSaved, "pod is being deleted"},
+		{"pod deleted, under way", scene.Saving(true, scene.Runs(scene.SavesV), scene.Ending).Called(), yes, condition.ReasonSaving, "to claim memory"},
+		{"not started", scene.New().Change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave)).WithPod(scene.Bound).RecordedAs(kubevirtv1.PhaseScheduling), yes, condition.ReasonWaiting, "has not started yet"},
+		{"silent", scene.Saving(true, scene.RunsSince(time.Hour), scene.Readiness(corev1.ConditionUnknown)), yes, condition.ReasonWaiting, "it is not known whether the guest runs"},
+		{"shut down", scene.Saving(true, scene.Exited(0, "")), no, condition.ReasonNotSaved, "ended before it was saved: the guest shut down"},
+		{"saved", scene.ToTarget(scene.Saving(true, scene.Exited(0, scene.SavedTo(scene.Image, contract.HibernationFolder+"/"+scene.Directory)))), no, condition.ReasonSaved, "saved to claim memory"},
 
-		{"no volume", saving(false, runs(running)).leavesClaim(), no, condition.ReasonAttachFailed, "spec.utilityVolumes has no volume"},
-		{"no claim", noClaim(saving(false, runs(running))), no, condition.ReasonAttachFailed, "there is no PersistentVolumeClaim memory"},
-		{"refused", theAPISaysNo(saving(false, runs(running))), no, condition.ReasonAttachFailed, "quota"},
-		{"to be attached", saving(false, runs(running)), yes, condition.ReasonAttaching, "claim memory is attached to the VM's pod on node node-a"},
-		{"unscheduled for a moment", saving(false, runs(running)).attachedBy(unplaceable), yes, condition.ReasonAttaching, ""},
-		{"unscheduled", saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)), no, condition.ReasonAttachFailed, "1 node has no room"},
-		{"a block claim", ofBlock(saving(false, runs(running))), no, condition.ReasonAttachFailed, "volumeMode Block"},
-		{"its container is made", saving(false, runs(running)).attachedBy(waits("ContainerCreating"), since(time.Minute)), yes, condition.ReasonAttaching, ""},
-		{"its container does not start", saving(false, runs(running)).attachedBy(waits("ImagePullBackOff"), since(time.Minute)), no, condition.ReasonAttachFailed, "ImagePullBackOff"},
-		{"its events say why", troubled(saving(false, runs(running)).attachedBy(placed, since(time.Minute))), no, condition.ReasonAttachFailed, "no such volume"},
-		{"attached", saving(false, runs(running)).attachedBy(serving), yes, condition.ReasonSaving, "to claim memory"},
+		{"no volume", scene.Saving(false, scene.Runs(scene.Running)).LeavesClaim(), no, condition.ReasonAttachFailed, "spec.utilityVolumes has no volume"},
+		{"no claim", scene.NoClaim(scene.Saving(false, scene.Runs(scene.Running))), no, condition.ReasonAttachFailed, "there is no PersistentVolumeClaim memory"},
+		{"refused", scene.TheAPISaysNo(scene.Saving(false, scene.Runs(scene.Running))), no, condition.ReasonAttachFailed, "quota"},
+		{"to be attached", scene.Saving(false, scene.Runs(scene.Running)), yes, condition.ReasonAttaching, "claim memory is attached to the VM's pod on node node-a"},
+		{"unscheduled for a moment", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Unplaceable), yes, condition.ReasonAttaching, ""},
+		{"unscheduled", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Unplaceable, scene.Since(time.Minute)), no, condition.ReasonAttachFailed, "1 node has no room"},
+		{"a block claim", scene.OfBlock(scene.Saving(false, scene.Runs(scene.Running))), no, condition.ReasonAttachFailed, "volumeMode Block"},
+		{"its container is made", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Waits("ContainerCreating"), scene.Since(time.Minute)), yes, condition.ReasonAttaching, ""},
+		{"its container does not start", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Waits("ImagePullBackOff"), scene.Since(time.Minute)), no, condition.ReasonAttachFailed, "ImagePullBackOff"},
+		{"its events say why", scene.Troubled(scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(time.Minute))), no, condition.ReasonAttachFailed, "no such volume"},
+		{"attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving), yes, condition.ReasonSaving, "to claim memory"},
 
-		{"to suspend", toSuspend(saving(false, runs(running))), yes, condition.ReasonSuspending, "to suspend itself"},
-		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(0)), yes, condition.ReasonSuspending, "to suspend itself"},
-		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, condition.ReasonCannotSuspend, "no agent; start qemu-guest-agent"},
-		{"hardware can't", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: machineType: no S4: use q35, or save the VM instead"))),
+		{"to suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))), yes, condition.ReasonSuspending, "to suspend itself"},
+		{"suspends", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.DoneAgo(0)), yes, condition.ReasonSuspending, "to suspend itself"},
+		{"can't suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, condition.ReasonCannotSuspend, "no agent; start qemu-guest-agent"},
+		{"hardware can't", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: machineType: no S4: use q35, or save the VM instead"))),
 			no, condition.ReasonCannotSuspend, "goes on: spec.domain.machine.type: no S4: use q35, or set hibernateStrategy.mode: Save"},
-		{"a node's words", saving(false, runs(running)).attachedBy(serving).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
+		{"a node's words", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving).Called(scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
 			no, condition.ReasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
-		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, condition.ReasonSuspendFailed, "QEMU said no"},
-		{"suspended", toSuspend(saving(false, exited(0, endedWith(contract.GuestSuspended, "it did")))), no, condition.ReasonSuspended, "suspended itself"},
+		{"did not suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, scene.ErrSave)), no, condition.ReasonSuspendFailed, "QEMU said no"},
+		{"suspended", scene.ToSuspend(scene.Saving(false, scene.Exited(0, scene.EndedWith(contract.GuestSuspended, "it did")))), no, condition.ReasonSuspended, "suspended itself"},
 	} {
 		s := statusOf(c.in.View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
@@ -476,9 +274,9 @@ func TestHibernating(t *testing.T) {
 // TestTryAgain: twice as long after each failure, and five minutes at most.
 func TestTryAgain(t *testing.T) {
 	for failures, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 5: 160 * time.Second, 6: 5 * time.Minute, 1000: 5 * time.Minute} {
-		c := saves.Call{State: saves.Ended, Err: errSave, Failures: failures, At: testTime}
+		c := saves.Call{State: saves.Ended, Err: scene.ErrSave, Failures: failures, At: scene.Time}
 		c.Directory = "x"
-		if got := tryAgain(&c).Sub(testTime); got < want || got > want+time.Second {
+		if got := tryAgain(&c).Sub(scene.Time); got < want || got > want+time.Second {
 			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
 	}
@@ -488,18 +286,18 @@ func TestTryAgain(t *testing.T) {
 func TestUtilityVolumes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		in    scene
+		in    scene.Scene
 		phase string
 		by    types.UID
 	}{
-		{"no pod", newScene().change(onMemory("memory")), volumePending, ""},
-		{"mounted", saving(true, runs(running)), volumeReady, ""},
-		{"mounted, not started", saving(true, bound), volumePending, ""},
-		{"not attached", saving(false, runs(running)), volumePending, ""},
-		{"made", saving(false, runs(running)).attachedBy(), volumePending, "hp-1"},
-		{"on the node", saving(false, runs(running)).attachedBy(placed), volumeOnNode, "hp-1"},
-		{"in the pod", saving(false, runs(running)).attachedBy(serving), volumeInPod, "hp-1"},
-		{"its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), volumePending, ""},
+		{"no pod", scene.New().Change(scene.OnMemory("memory")), volumePending, ""},
+		{"mounted", scene.Saving(true, scene.Runs(scene.Running)), volumeReady, ""},
+		{"mounted, not started", scene.Saving(true, scene.Bound), volumePending, ""},
+		{"not attached", scene.Saving(false, scene.Runs(scene.Running)), volumePending, ""},
+		{"made", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(), volumePending, "hp-1"},
+		{"on the node", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed), volumeOnNode, "hp-1"},
+		{"in the pod", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving), volumeInPod, "hp-1"},
+		{"its pod goes", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving, scene.OnItsWay), volumePending, ""},
 	} {
 		all := statusOf(c.in.View).VolumeStatus
 		if len(all) != 1 {
@@ -513,30 +311,30 @@ func TestUtilityVolumes(t *testing.T) {
 			t.Errorf("%s: %+v attached by %q, want %s by %q", c.name, all[0], by, c.phase, c.by)
 		}
 	}
-	s := statusOf(saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).View)
+	s := statusOf(scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Unplaceable, scene.Since(time.Minute)).View)
 	if got := s.VolumeStatus[0]; got.Reason != condition.ReasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
 		t.Errorf("it says %s %q", got.Reason, got.Message)
 	}
-	if got := statusOf(noClaim(unasked(saving(false, runs(running)))).View).VolumeStatus[0]; got.Reason != "" {
+	if got := statusOf(scene.NoClaim(scene.Unasked(scene.Saving(false, scene.Runs(scene.Running)))).View).VolumeStatus[0]; got.Reason != "" {
 		t.Errorf("of a claim that nobody wants to be attached it says %s %q", got.Reason, got.Message)
 	}
-	if got := statusOf(resumed(bound).change(onMemory("next")).View).VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
+	if got := statusOf(scene.Resumed(scene.Bound).Change(scene.OnMemory("next")).View).VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
 		t.Errorf("of another claim of a guest that goes on: %+v", got)
 	}
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want int
 	}{
-		{"it may be saved there", unasked(toTarget(saving(false, runsSince(time.Hour)).leavesClaim())), 1},
-		{"it goes on", unasked(toTarget(saving(false, runs(running)).leavesClaim())), 0},
-		{"it was never to be saved there", unasked(toNothing(saving(false, runs(savesV)).leavesClaim())).called(), 0},
+		{"it may be saved there", scene.Unasked(scene.ToTarget(scene.Saving(false, scene.RunsSince(time.Hour)).LeavesClaim())), 1},
+		{"it goes on", scene.Unasked(scene.ToTarget(scene.Saving(false, scene.Runs(scene.Running)).LeavesClaim())), 0},
+		{"it was never to be saved there", scene.Unasked(scene.ToNothing(scene.Saving(false, scene.Runs(scene.SavesV)).LeavesClaim())).Called(), 0},
 	} {
 		if got := statusOf(c.in.View).VolumeStatus; len(got) != c.want {
 			t.Errorf("a volume that was taken away, %s: %+v, want %d", c.name, got, c.want)
 		}
 	}
-	if got := statusOf(resumed(bound).View).VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
+	if got := statusOf(scene.Resumed(scene.Bound).View).VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != scene.Directory {
 		t.Errorf("of a guest that goes on: %+v", got)
 	}
 }
@@ -545,14 +343,14 @@ func TestUtilityVolumes(t *testing.T) {
 func TestSavingWakes(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want time.Duration
 	}{
-		{"failed", saving(true, runs(running)).called(failedAgo(4*time.Second, 1, errSave)), 7 * time.Second},
-		{"under way", saving(true, runs(savesV)).called(), 0},
-		{"being attached", saving(false, runs(running)).attachedBy(placed, since(3*time.Second)), 7 * time.Second},
-		{"being attached for long", saving(false, runs(running)).attachedBy(placed, since(time.Minute)), quietInterval},
-		{"attached", saving(false, runs(savesV)).attachedBy(serving).called(), 0},
+		{"failed", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(4*time.Second, 1, scene.ErrSave)), 7 * time.Second},
+		{"under way", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), 0},
+		{"being attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(3*time.Second)), 7 * time.Second},
+		{"being attached for long", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(time.Minute)), quietInterval},
+		{"attached", scene.Saving(false, scene.Runs(scene.SavesV)).AttachedBy(scene.Serving).Called(), 0},
 	} {
 		if got := nextLook(written(c.in).View); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/multus"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -16,11 +17,11 @@ import (
 const blue = "pod16477688c0e"
 
 // onBlue is a VM whose second interface is on a network of Multus.
-func onBlue(answer string, guest ...*nodev1.GuestInterface) scene {
-	return full().change(func(v *kubevirtv1.VirtualMachineInstance) {
+func onBlue(answer string, guest ...*nodev1.GuestInterface) scene.Scene {
+	return scene.Full().Change(func(v *kubevirtv1.VirtualMachineInstance) {
 		v.Spec.Domain.Devices.Interfaces = append(v.Spec.Domain.Devices.Interfaces, kubevirtv1.Interface{Name: "blue"})
 		v.Spec.Networks = append(v.Spec.Networks, kubevirtv1.Network{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}})
-	}).withPod(runsSince(0), heard(running), ready, guestSays, func(p *view.Pod) {
+	}).WithPod(scene.RunsSince(0), scene.Heard(scene.Running), scene.PodReady, scene.GuestSays, func(p *view.Pod) {
 		p.Annotations[multus.AnnotationStatus] = answer
 		s := p.Report.VM.Status
 		s.EffectiveSpec.Networks = append(s.EffectiveSpec.Networks, &specv1.NetworkInterface{
@@ -38,7 +39,7 @@ func TestNetworksOfMultus(t *testing.T) {
 	heardOf := &nodev1.GuestInterface{Name: "enp2s0", Mac: "02:00:00:00:00:07", Addresses: []string{"192.0.2.7", "fe80::7"}}
 	want := kubevirtv1.InterfaceStatus{Name: "blue", MAC: "02:00:00:00:00:07", PodInterfaceName: blue, LinkState: "down", QueueCount: 4}
 	for name, test := range map[string]struct {
-		scene  scene
+		scene  scene.Scene
 		change func(*kubevirtv1.InterfaceStatus)
 	}{
 		"no answer": {onBlue(""), func(s *kubevirtv1.InterfaceStatus) { s.InfoSource = "domain" }},

@@ -12,8 +12,8 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/internal/machineid"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -36,38 +36,38 @@ type circumstance struct {
 // objects are what the API server may have of a pod, and what there is of it.
 var objects = []circumstance{
 	{"unbound", func(*view.Pod) {}},
-	{"unbound, deleted", ending},
-	{"gone, node unknown", gone},
-	{"bound", bound},
-	{"bound, deleted", func(p *view.Pod) { bound(p); ending(p) }},
-	{"bound, deleted by force", func(p *view.Pod) { bound(p); ending(p); p.DeletionGracePeriodSeconds = new(int64) }},
-	{"gone", func(p *view.Pod) { gone(p); bound(p) }},
+	{"unbound, deleted", scene.Ending},
+	{"gone, node unknown", scene.Gone},
+	{"bound", scene.Bound},
+	{"bound, deleted", func(p *view.Pod) { scene.Bound(p); scene.Ending(p) }},
+	{"bound, deleted by force", func(p *view.Pod) { scene.Bound(p); scene.Ending(p); p.DeletionGracePeriodSeconds = new(int64) }},
+	{"gone", func(p *view.Pod) { scene.Gone(p); scene.Bound(p) }},
 }
 
 // statuses are what a kubelet says of the VM's container.
 var statuses = []circumstance{
 	{"nothing", func(*view.Pod) {}},
-	{"rejected", failed},
-	{"waiting", inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
-	{"running", runsSince(time.Minute)},
-	{"lost sight of", lostSight},
-	{"lost sight of, never identified", func(p *view.Pod) { lostSight(p); unidentified(p) }},
-	{"unknown to the runtime", exited(255, "")},
-	{"ended after an unknown run", startedAnew},
-	{seenEnd, exited(0, "")},
+	{"rejected", scene.Failed},
+	{"waiting", scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
+	{"running", scene.RunsSince(time.Minute)},
+	{"lost sight of", scene.LostSight},
+	{"lost sight of, never identified", func(p *view.Pod) { scene.LostSight(p); scene.Unidentified(p) }},
+	{"unknown to the runtime", scene.Exited(255, "")},
+	{"ended after an unknown run", scene.StartedAnew},
+	{seenEnd, scene.Exited(0, "")},
 }
 
 const seenEnd = "ended"
 
 // reports are what an agent says by itself.
 var reports = []circumstance{
-	{awayShort, unheardFor(view.HeardPatience - 1)},
-	{awayLong, unheardFor(view.HeardPatience)},
-	{"has no VM", heard()},
-	{startsVM, heard(nodev1.State_STATE_STARTING)},
-	{runsVM, heard(running)},
-	{"has it stopped", heard(halted)},
-	{failedStart, heard(nodev1.State_STATE_CREATED)},
+	{awayShort, scene.UnheardFor(view.HeardPatience - 1)},
+	{awayLong, scene.UnheardFor(view.HeardPatience)},
+	{"has no VM", scene.Heard()},
+	{startsVM, scene.Heard(nodev1.State_STATE_STARTING)},
+	{runsVM, scene.Heard(scene.Running)},
+	{"has it stopped", scene.Heard(scene.Halted)},
+	{failedStart, scene.Heard(nodev1.State_STATE_CREATED)},
 }
 
 const (
@@ -82,10 +82,10 @@ const (
 // nodeStates are those of Node objects, with the time for which they have been so left out.
 var nodeStates = []circumstance{
 	{"ready", func(*view.Pod) {}},
-	{"not ready", readiness(corev1.ConditionFalse)},
-	{"unknown", readiness(corev1.ConditionUnknown)},
-	{"tainted, ready", outOfService},
-	{nodeTainted, func(p *view.Pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
+	{"not ready", scene.Readiness(corev1.ConditionFalse)},
+	{"unknown", scene.Readiness(corev1.ConditionUnknown)},
+	{"tainted, ready", scene.OutOfService},
+	{nodeTainted, func(p *view.Pod) { scene.OutOfService(p); scene.Readiness(corev1.ConditionUnknown)(p) }},
 	{nodeReplaced, func(p *view.Pod) { p.Replaced = true }},
 	{nodeReplacedTainted, func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }},
 	{nodeDeleted, func(p *view.Pod) { p.Node = view.Node{} }},
@@ -162,9 +162,9 @@ func (c combination) mayRun() bool {
 // observed is what a controller sees.
 func (c combination) observed() *view.View {
 	if c.record == "" {
-		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.report.set).View
+		return scene.New().WithOther(c.object.set, c.status.set, c.node.set, c.report.set).View
 	}
-	s := on(c.record, func(p *view.Pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
+	s := scene.On(c.record, func(p *view.Pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.report.set)
 	if c.unbound() || c.stray() {
 		s.Pod.Spec.NodeName = ""
 	}
@@ -176,7 +176,7 @@ func (c combination) observed() *view.View {
 		s.Instance.Status.NodeMachine = &kubevirtv1.NodeMachine{NodeUID: "uid-node", Identity: machineid.Of("4c4c4544-0042")}
 	}
 	if c.deleted {
-		s = s.deleted()
+		s = s.Deleted()
 	}
 	return s.View
 }
@@ -211,9 +211,9 @@ func (c combination) follow(o *view.View, a action.Action) (over bool) {
 
 // delete has a pod be as it is when it is being deleted.
 func (c combination) delete(p *view.Pod) {
-	ending(p)
+	scene.Ending(p)
 	if c.unbound() && c.mayRun() {
-		bound(p) // as it was before it was deleted
+		scene.Bound(p) // as it was before it was deleted
 	}
 }
 
@@ -324,24 +324,4 @@ func combinations() (all []combination) {
 		}
 	}
 	return possible
-}
-
-// TestWordsOfAgents: an agent's report that a VM may run, in whatever state of it, contradicts its end.
-func TestWordsOfAgents(t *testing.T) {
-	over := map[nodev1.State]bool{
-		nodev1.State_STATE_STOPPED: true, nodev1.State_STATE_CRASHED: true, nodev1.State_STATE_SAVED: true, nodev1.State_STATE_CREATED: true,
-	}
-	for n := range nodev1.State_name {
-		state := nodev1.State(n)
-		p := newScene().withPod(exited(0, ""), heard(state)).Pod
-		if got := p.Ended(); got != over[state] {
-			t.Errorf("%v: ended %v, want %v", state, got, over[state])
-		}
-	}
-	if p := newScene().withPod(exited(0, ""), heard(1000)).Pod; p.Ended() {
-		t.Error("a state of a newer agent is taken for an end")
-	}
-	if p := newScene().withPod(exited(0, ""), func(p *view.Pod) { p.Report = nodes.Report{} }).Pod; !p.Ended() {
-		t.Error("an end that the kubelet saw waits for an agent")
-	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -98,7 +99,7 @@ func TestForeignPod(t *testing.T) {
 	w := newWorld(t)
 	w.restarts = false
 	w.addInstance()
-	foreign, err := makePod(w.instance(), nil)
+	foreign, err := scene.MakePod(w.instance(), nil)
 	w.must(err)
 	foreign.OwnerReferences, foreign.Finalizers = nil, nil
 	w.must(w.server.Create(t.Context(), foreign))
@@ -167,12 +168,12 @@ func TestPodRefusedByTheServer(t *testing.T) {
 func TestClaims(t *testing.T) {
 	w := newWorld(t)
 	w.restarts = false
-	w.addInstance(onClaim)
+	w.addInstance(scene.OnClaim)
 	w.during(3)
 	if reason, message := w.synchronized(); reason != "FailedPvcNotFound" || !strings.Contains(message, "no PersistentVolumeClaim data in namespace shop") {
 		t.Errorf("Synchronized: %s, %q", reason, message)
 	}
-	w.must(w.server.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"}}))
+	w.must(w.server.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: scene.Namespace, Name: "data"}}))
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	if want := []string{"status instance", "create pod", "status instance", "status instance", "patch instance"}; !slices.Equal(w.writes, want) {
 		t.Errorf("writes %v, want %v", w.writes, want)
@@ -199,19 +200,19 @@ func TestFilling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.restarts = false
-			claim := newScene().withClaim("").Claims["data"]
-			claim.Namespace = namespace
+			claim := scene.New().WithClaim("").Claims["data"]
+			claim.Namespace = scene.Namespace
 			claim.Annotations = map[string]string{claims.UsePopulator: test.populator}
 			w.must(w.server.Create(t.Context(), claim))
 			if test.phase != "none" {
 				u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": test.phase}}}
 				u.SetAPIVersion(claims.DataVolumeVersion)
 				u.SetKind(claims.DataVolumeKind)
-				u.SetNamespace(namespace)
+				u.SetNamespace(scene.Namespace)
 				u.SetName("data")
 				w.must(w.server.Create(t.Context(), u))
 			}
-			w.addInstance(onClaim)
+			w.addInstance(scene.OnClaim)
 			result := w.reconcile(w.controller())
 			if started := len(w.pods()) == 1; started != test.starts {
 				t.Errorf("it has a pod: %v", started)
@@ -231,11 +232,11 @@ func TestFillingWithoutCDI(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.restarts = false
-		claim := newScene().withClaim("").Claims["data"]
-		claim.Namespace, claim.OwnerReferences = namespace, nil
+		claim := scene.New().WithClaim("").Claims["data"]
+		claim.Namespace, claim.OwnerReferences = scene.Namespace, nil
 		claim.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: phase}
 		w.must(w.server.Create(t.Context(), claim))
-		w.addInstance(onClaim)
+		w.addInstance(scene.OnClaim)
 		w.reconcile(w.controller())
 		if started := len(w.pods()) == 1; started != starts {
 			t.Errorf("%q: it has a pod: %v, want %v", phase, started, starts)
@@ -282,7 +283,7 @@ func TestKilledAtOnce(t *testing.T) {
 		t.Fatalf("phase %s", w.phase())
 	}
 	vmi := w.instance()
-	grace(0)(vmi)
+	scene.Grace(0)(vmi)
 	w.must(w.server.Update(t.Context(), vmi))
 	w.until("it is gone", w.in("gone"))
 	if !slices.Contains(w.events, "Normal Stopped") || slices.Contains(w.events, "Warning Stopped") {
@@ -297,7 +298,7 @@ func TestHurried(t *testing.T) {
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	w.guest().stays = true
 	vmi := w.instance()
-	grace(5)(vmi)
+	scene.Grace(5)(vmi)
 	w.must(w.server.Update(t.Context(), vmi))
 	w.during(3)
 	if len(w.hurried) > 0 {
@@ -459,7 +460,7 @@ func TestKillIsBounded(t *testing.T) {
 	w.guest().stays = true
 	w.deleteInstance()
 	vmi := w.instance()
-	grace(0)(vmi)
+	scene.Grace(0)(vmi)
 	w.must(w.server.Update(t.Context(), vmi))
 	w.until("it is gone", w.in("gone"))
 	if !w.killBounded {
@@ -481,30 +482,5 @@ func TestWebhookChangesLabels(t *testing.T) {
 	w.reconcile(w.controller())
 	if got := w.writes[before:]; len(got) != 1 || len(w.errors) > 0 {
 		t.Errorf("writes %v, errors %v", got, w.errors)
-	}
-}
-
-// TestInstanceOf: whose a pod is, and that nobody else's is taken for a VM's.
-func TestInstanceOf(t *testing.T) {
-	of := func(change func(*corev1.Pod)) *corev1.Pod {
-		p, _ := makePod(newScene().Instance, nil)
-		change(p)
-		return p
-	}
-	for _, test := range []struct {
-		name string
-		pod  *corev1.Pod
-		want string
-	}{
-		{"its own", of(func(*corev1.Pod) {}), vmName},
-		{"orphaned", of(func(p *corev1.Pod) { p.OwnerReferences = nil }), vmName},
-		{"another's", of(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ""},
-		{"another group's", of(func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "kubevirt.io/v2" }), ""},
-		{"no launcher", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) }), ""},
-		{"of no instance", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelCreatedBy) }), ""},
-	} {
-		if got := view.InstanceOf(test.pod); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -59,33 +60,33 @@ func reported(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
 
 // TestResizeGuest: what the guest is given next, and what the conditions say.
 func TestResizeGuest(t *testing.T) {
-	runsWith := func(vcpus uint32, size, target string, more ...func(*view.Pod)) scene {
-		return on(kubevirtv1.PhaseRunning, append([]func(*view.Pod){runsSince(time.Hour), heard(running), sized(vcpus, size, target)}, more...)...)
+	runsWith := func(vcpus uint32, size, target string, more ...func(*view.Pod)) scene.Scene {
+		return scene.On(kubevirtv1.PhaseRunning, append([]func(*view.Pod){scene.RunsSince(time.Hour), scene.Heard(scene.Running), sized(vcpus, size, target)}, more...)...)
 	}
 	in := func(s nodev1.State) func(*view.Pod) { return func(p *view.Pod) { p.Report.VM.Status.State = s } }
 	for name, c := range map[string]struct {
-		s                scene
+		s                scene.Scene
 		want, conditions string
 	}{
-		"has it":            {runsWith(2, "1Gi", "").change(wants(2, "1Gi")), "", ""},
-		"more vCPUs":        {runsWith(2, "1Gi", "").change(wants(4, "1Gi")), "4 vCPUs", "HotVCPUChange=True"},
-		"fewer vCPUs":       {runsWith(4, "1Gi", "").change(wants(2, "1Gi")), "", ""},
-		"less memory":       {runsWith(2, "1Gi", "").change(wants(2, "512Mi")), "512Mi of memory", "HotMemoryChange=True"},
-		"memory given back": {runsWith(2, "1Gi", "512Mi").change(wants(2, "1Gi")), "1Gi of memory", "HotMemoryChange=True"},
-		"rounded":           {runsWith(2, "977Mi", "").change(wants(2, "1024M")), "", ""},
-		"both":              {runsWith(2, "1Gi", "").change(wants(4, "512Mi")), "4 vCPUs", "HotVCPUChange=True HotMemoryChange=True"},
-		"as it was started": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), asStarted), "", ""},
-		"refused": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"has it":            {runsWith(2, "1Gi", "").Change(wants(2, "1Gi")), "", ""},
+		"more vCPUs":        {runsWith(2, "1Gi", "").Change(wants(4, "1Gi")), "4 vCPUs", "HotVCPUChange=True"},
+		"fewer vCPUs":       {runsWith(4, "1Gi", "").Change(wants(2, "1Gi")), "", ""},
+		"less memory":       {runsWith(2, "1Gi", "").Change(wants(2, "512Mi")), "512Mi of memory", "HotMemoryChange=True"},
+		"memory given back": {runsWith(2, "1Gi", "512Mi").Change(wants(2, "1Gi")), "1Gi of memory", "HotMemoryChange=True"},
+		"rounded":           {runsWith(2, "977Mi", "").Change(wants(2, "1024M")), "", ""},
+		"both":              {runsWith(2, "1Gi", "").Change(wants(4, "512Mi")), "4 vCPUs", "HotVCPUChange=True HotMemoryChange=True"},
+		"as it was started": {runsWith(2, "1Gi", "").Change(wants(4, "1Gi"), asStarted), "", ""},
+		"refused": {runsWith(2, "1Gi", "").Change(wants(4, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"", "HotVCPUChange=False"},
-		"refused, and another": {runsWith(2, "1Gi", "").change(wants(3, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused, and another": {runsWith(2, "1Gi", "").Change(wants(3, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"3 vCPUs", "HotVCPUChange=True"},
-		"refused, the other goes on": {runsWith(2, "1Gi", "").change(wants(4, "512Mi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused, the other goes on": {runsWith(2, "1Gi", "").Change(wants(4, "512Mi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"512Mi of memory", "HotVCPUChange=False HotMemoryChange=True"},
-		"paused":         {runsWith(2, "1Gi", "", in(paused)).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
-		"being saved":    {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), stopBy(kubevirtv1.HibernateSave)), "", "HotVCPUChange=True"},
-		"ends":           {runsWith(2, "1Gi", "", ending).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
-		"asked just now": {runsWith(2, "1Gi", "", func(p *view.Pod) { p.Resized = true }).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
-		"not heard":      {on(kubevirtv1.PhaseRunning, runsSince(time.Hour)).change(wants(4, "1Gi")), "", ""},
+		"paused":         {runsWith(2, "1Gi", "", in(scene.Paused)).Change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"being saved":    {runsWith(2, "1Gi", "").Change(wants(4, "1Gi"), scene.StopBy(kubevirtv1.HibernateSave)), "", "HotVCPUChange=True"},
+		"ends":           {runsWith(2, "1Gi", "", scene.Ending).Change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"asked just now": {runsWith(2, "1Gi", "", func(p *view.Pod) { p.Resized = true }).Change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"not heard":      {scene.On(kubevirtv1.PhaseRunning, scene.RunsSince(time.Hour)).Change(wants(4, "1Gi")), "", ""},
 	} {
 		var conditions []string
 		for _, a := range resizeConditions(c.s.View, kubevirtv1.PhaseRunning) {
@@ -128,7 +129,7 @@ func TestResizePod(t *testing.T) {
 		"no such API":       {cpus("100m", ""), cpus("200m", ""), gone, `{"requests":{"cpu":"200m"}}`, codes.OK},
 		"quota":             {cpus("100m", ""), cpus("200m", ""), full, `{"requests":{"cpu":"200m"}}`, codes.FailedPrecondition},
 	} {
-		s := on(kubevirtv1.PhaseRunning, runsSince(0))
+		s := scene.On(kubevirtv1.PhaseRunning, scene.RunsSince(0))
 		of := func(r corev1.ResourceRequirements) *corev1.Pod {
 			p := s.Pod.DeepCopy()
 			p.Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: contract.ContainerCompute, Resources: r}}

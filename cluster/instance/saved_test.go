@@ -13,36 +13,12 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
-
-// toTarget has the status name where the guest is saved to.
-func toTarget(s scene) scene {
-	s.Instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
-	return s
-}
-
-// toTwo is toTarget with another claim beside it, which has another directory.
-func toTwo(s scene, directory string) scene {
-	s = toTarget(s)
-	other := kubevirtv1.VolumeStatus{Name: "hibernate-next", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "next", TargetFileName: "restore-web-20260101T000000Z"}}
-	s.Instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = directory
-	s.Instance.Status.VolumeStatus = append([]kubevirtv1.VolumeStatus{other}, s.Instance.Status.VolumeStatus...)
-	return s.change(onMemory("next"))
-}
-
-// savedTo are a shim's last words about a VM that was saved.
-func savedTo(id, folder string) string {
-	return string(contract.Ending{Reason: contract.GuestSaved, Image: id, Directory: folder, Message: "the guest was saved"}.Encode())
-}
-
-// endedWith are a shim's last words.
-func endedWith(reason, message string) string {
-	return string(contract.Ending{Reason: reason, Message: message}.Encode())
-}
 
 // TestSavedWords: what a shim says that a VM was saved to is taken as it is to be, or not at all.
 func TestSavedWords(t *testing.T) {
@@ -51,20 +27,20 @@ func TestSavedWords(t *testing.T) {
 		message string
 		want    writtenImage
 	}{
-		{savedTo(testImage, folder), writtenImage{testImage, folder}},
-		{savedTo(testImage, folder) + "\n", writtenImage{testImage, folder}},
-		{savedTo(testImage, ""), writtenImage{}},
-		{savedTo("", folder), writtenImage{}},
-		{savedTo(testImage, " "+folder), writtenImage{}},
-		{savedTo(testImage, folder+" and more"), writtenImage{}},
-		{savedTo(testImage, folder+"\nmore"), writtenImage{}},
-		{savedTo("../../etc", folder), writtenImage{}},
-		{savedTo(strings.ToUpper(testImage), folder), writtenImage{}},
-		{savedTo(testImage, "/"+strings.Repeat("a", maxFolder)), writtenImage{}},
-		{strings.Replace(savedTo(testImage, folder), contract.GuestSaved, contract.GuestShutdown, 1), writtenImage{}},
-		{"saved image " + testImage + " " + folder, writtenImage{testImage, folder}},
-		{"saved image " + testImage + "  " + folder, writtenImage{}},
-		{"once saved image " + testImage + " " + folder, writtenImage{}},
+		{scene.SavedTo(scene.Image, folder), writtenImage{scene.Image, folder}},
+		{scene.SavedTo(scene.Image, folder) + "\n", writtenImage{scene.Image, folder}},
+		{scene.SavedTo(scene.Image, ""), writtenImage{}},
+		{scene.SavedTo("", folder), writtenImage{}},
+		{scene.SavedTo(scene.Image, " "+folder), writtenImage{}},
+		{scene.SavedTo(scene.Image, folder+" and more"), writtenImage{}},
+		{scene.SavedTo(scene.Image, folder+"\nmore"), writtenImage{}},
+		{scene.SavedTo("../../etc", folder), writtenImage{}},
+		{scene.SavedTo(strings.ToUpper(scene.Image), folder), writtenImage{}},
+		{scene.SavedTo(scene.Image, "/"+strings.Repeat("a", maxFolder)), writtenImage{}},
+		{strings.Replace(scene.SavedTo(scene.Image, folder), contract.GuestSaved, contract.GuestShutdown, 1), writtenImage{}},
+		{"saved image " + scene.Image + " " + folder, writtenImage{scene.Image, folder}},
+		{"saved image " + scene.Image + "  " + folder, writtenImage{}},
+		{"once saved image " + scene.Image + " " + folder, writtenImage{}},
 		{"", writtenImage{}},
 	} {
 		got, is := writtenBy(contract.ReadEnding(c.message))
@@ -77,47 +53,38 @@ func TestSavedWords(t *testing.T) {
 	}
 }
 
-// savedBy has an agent's report be that the VM was saved.
-func savedBy(id, folder string) func(*view.Pod) {
-	return func(p *view.Pod) {
-		endedBy(nodev1.EndReason_END_REASON_SAVED)(p)
-		p.Report.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
-		p.Report.VM.Status.Hypervisor, p.Report.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
-	}
-}
-
 // TestSavedImage: which image is a guest's that ended.
 func TestSavedImage(t *testing.T) {
-	const mounted = contract.HibernationFolder + "/" + testDirectory
+	const mounted = contract.HibernationFolder + "/" + scene.Directory
 	const later = "restore-web-20260102T040000Z"
-	words := func(folder string) func(*view.Pod) { return exited(0, savedTo(testImage, folder)) }
-	promised := func(p *view.Pod) { runsSince(time.Hour)(p); promised(p) }
+	words := func(folder string) func(*view.Pod) { return scene.Exited(0, scene.SavedTo(scene.Image, folder)) }
+	promised := func(p *view.Pod) { scene.RunsSince(time.Hour)(p); scene.Promised(p) }
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want string // the directory; empty: none
 	}{
-		{"its container says so", toTarget(saving(true, words(mounted))), testDirectory},
-		{"its agent says so", toTarget(saving(true, exited(0, ""), savedBy(testImage, mounted))), testDirectory},
-		{"its agent says so, kubelet dead", toTarget(saving(true, promised, savedBy(testImage, mounted))), testDirectory},
-		{"attached", toTarget(saving(false, words(testDirectory))), testDirectory},
-		{"cancelled meanwhile", unasked(toTarget(saving(false, words(testDirectory)).leavesClaim())), testDirectory},
-		{"by a leader before", toTarget(saving(true, words(contract.HibernationFolder+"/"+later))), later},
-		{"to one of two claims, as recorded", toTwo(saving(false, words(testDirectory)), testDirectory), testDirectory},
-		{"to one of two claims, unknown which", toTwo(saving(false, words(later)), testDirectory), ""},
-		{"nothing recorded", toNothing(saving(true, words(mounted))), ""},
-		{"attached, elsewhere", toTarget(saving(false, words("/images/"+testDirectory))), ""},
-		{"nobody asked", saving(true, words(mounted)), ""},
-		{"mounted, said to be attached", toTarget(saving(true, words(testDirectory))), ""},
-		{"attached, said to be mounted", toTarget(saving(false, words(mounted))), ""},
-		{"elsewhere", toTarget(saving(true, words("/images/"+testDirectory))), ""},
-		{"above", toTarget(saving(true, words(contract.HibernationFolder+"/../"+testDirectory))), ""},
-		{"another VM's", toTarget(saving(true, words(contract.HibernationFolder+"/restore-db-20260102T030400Z"))), ""},
-		{"a name of nobody's", toTarget(saving(true, words(contract.HibernationFolder+"/monday"))), ""},
-		{"it failed after all", toTarget(saving(true, exited(1, savedTo(testImage, mounted)))), ""},
-		{"no id", toTarget(saving(true, exited(0, ""), savedBy("", mounted))), ""},
-		{"shut down", toTarget(saving(true, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
-		{"still there", toTarget(saving(true, runs(running))), ""},
+		{"its container says so", scene.ToTarget(scene.Saving(true, words(mounted))), scene.Directory},
+		{"its agent says so", scene.ToTarget(scene.Saving(true, scene.Exited(0, ""), scene.SavedBy(scene.Image, mounted))), scene.Directory},
+		{"its agent says so, kubelet dead", scene.ToTarget(scene.Saving(true, promised, scene.SavedBy(scene.Image, mounted))), scene.Directory},
+		{"attached", scene.ToTarget(scene.Saving(false, words(scene.Directory))), scene.Directory},
+		{"cancelled meanwhile", scene.Unasked(scene.ToTarget(scene.Saving(false, words(scene.Directory)).LeavesClaim())), scene.Directory},
+		{"by a leader before", scene.ToTarget(scene.Saving(true, words(contract.HibernationFolder+"/"+later))), later},
+		{"to one of two claims, as recorded", scene.ToTwo(scene.Saving(false, words(scene.Directory)), scene.Directory), scene.Directory},
+		{"to one of two claims, unknown which", scene.ToTwo(scene.Saving(false, words(later)), scene.Directory), ""},
+		{"nothing recorded", scene.ToNothing(scene.Saving(true, words(mounted))), ""},
+		{"attached, elsewhere", scene.ToTarget(scene.Saving(false, words("/images/"+scene.Directory))), ""},
+		{"nobody asked", scene.Saving(true, words(mounted)), ""},
+		{"mounted, said to be attached", scene.ToTarget(scene.Saving(true, words(scene.Directory))), ""},
+		{"attached, said to be mounted", scene.ToTarget(scene.Saving(false, words(mounted))), ""},
+		{"elsewhere", scene.ToTarget(scene.Saving(true, words("/images/"+scene.Directory))), ""},
+		{"above", scene.ToTarget(scene.Saving(true, words(contract.HibernationFolder+"/../"+scene.Directory))), ""},
+		{"another VM's", scene.ToTarget(scene.Saving(true, words(contract.HibernationFolder+"/restore-db-20260102T030400Z"))), ""},
+		{"a name of nobody's", scene.ToTarget(scene.Saving(true, words(contract.HibernationFolder+"/monday"))), ""},
+		{"it failed after all", scene.ToTarget(scene.Saving(true, scene.Exited(1, scene.SavedTo(scene.Image, mounted)))), ""},
+		{"no id", scene.ToTarget(scene.Saving(true, scene.Exited(0, ""), scene.SavedBy("", mounted))), ""},
+		{"shut down", scene.ToTarget(scene.Saving(true, scene.Exited(0, ""), scene.EndedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
+		{"still there", scene.ToTarget(scene.Saving(true, scene.Runs(scene.Running))), ""},
 	} {
 		s := statusOf(c.in.View)
 		got := s.SavedImage
@@ -127,7 +94,7 @@ func TestSavedImage(t *testing.T) {
 			}
 			continue
 		}
-		if got == nil || got.Directory != c.want || got.ID != testImage || got.ClaimName != "memory" || got.NodeName != "node-a" {
+		if got == nil || got.Directory != c.want || got.ID != scene.Image || got.ClaimName != "memory" || got.NodeName != "node-a" {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
 		if s.Phase != kubevirtv1.PhaseSucceeded || s.Reason != condition.ReasonSaved {
@@ -138,18 +105,18 @@ func TestSavedImage(t *testing.T) {
 
 // TestSavedDetails: what a restore needs beside the image.
 func TestSavedDetails(t *testing.T) {
-	const mounted = contract.HibernationFolder + "/" + testDirectory
-	s := toTarget(saving(true, exited(0, savedTo(testImage, mounted)), savedBy(testImage, mounted)))
+	const mounted = contract.HibernationFolder + "/" + scene.Directory
+	s := scene.ToTarget(scene.Saving(true, scene.Exited(0, scene.SavedTo(scene.Image, mounted)), scene.SavedBy(scene.Image, mounted)))
 	s.Instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
 	s.Instance.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, condition.ReasonPausedByUser, "")}
 	s.Images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
 	got := statusOf(s.View).SavedImage
 	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
-		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(testTime) {
+		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(scene.Time) {
 		t.Errorf("by the status alone: %+v", got)
 	}
-	s = s.called(doneAgo(0), func(c *saves.Call) {
-		c.Result = &nodev1.SaveResult{ImageId: testImage, ImageBytes: 1 << 63}
+	s = s.Called(scene.DoneAgo(0), func(c *saves.Call) {
+		c.Result = &nodev1.SaveResult{ImageId: scene.Image, ImageBytes: 1 << 63}
 	})
 	if got := statusOf(s.View).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
 		t.Errorf("by the agent's result: paused %v, %d bytes", got.Paused, got.SizeBytes)
@@ -192,48 +159,37 @@ func TestNodeSelector(t *testing.T) {
 	}
 }
 
-// resumed is a VM that goes on from an image.
-func resumed(change ...func(*view.Pod)) scene {
-	return newScene().change(onMemory("memory"), func(v *kubevirtv1.VirtualMachineInstance) {
-		v.Spec.StartStrategy = new(kubevirtv1.StartRestore)
-		v.Spec.RestoreFrom = &kubevirtv1.SavedImage{
-			ID: testImage, ClaimName: "memory", Directory: testDirectory, NodeName: "node-b",
-			NodeSelector: map[string]string{corev1.LabelArchStable: "amd64"},
-		}
-	}).withPod(change...).recordedAs(kubevirtv1.PhaseScheduled)
-}
-
 // TestResuming: what the conditions say of a guest that goes on, and why it did not.
 func TestResuming(t *testing.T) {
 	crashed := func(message string) func(*view.Pod) {
 		return func(p *view.Pod) {
-			exited(1, "")(p)
-			endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
+			scene.Exited(1, "")(p)
+			scene.EndedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
 			p.Report.VM.Status.Message = message
 		}
 	}
 	for _, c := range []struct {
 		name   string
-		in     scene
+		in     scene.Scene
 		status metav1.ConditionStatus
 		reason string
 	}{
-		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, condition.ReasonResuming},
-		{"runs", resumed(runs(running)), "", ""},
-		{"paused", resumed(runs(paused)), "", ""},
-		{"ran, and was ended", resumed(exited(0, "")), "", ""},
-		{"used", resumed(exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the agent", resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the container, before its agent's report", resumed(func(p *view.Pod) {
+		{"starts", scene.Resumed(scene.Runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, condition.ReasonResuming},
+		{"runs", scene.Resumed(scene.Runs(scene.Running)), "", ""},
+		{"paused", scene.Resumed(scene.Runs(scene.Paused)), "", ""},
+		{"ran, and was ended", scene.Resumed(scene.Exited(0, "")), "", ""},
+		{"used", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.RestoreImageUsed, "a guest has gone on from it"))), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"used, by the agent", scene.Resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"used, by the container, before its agent's report", scene.Resumed(func(p *view.Pod) {
 			crashed("QEMU aborted")(p)
-			exited(1, endedWith(contract.RestoreImageUsed, "a guest has gone on from it"))(p)
+			scene.Exited(1, scene.EndedWith(contract.RestoreImageUsed, "a guest has gone on from it"))(p)
 		}), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"disk", resumed(exited(1, endedWith(contract.RestoreDiskChanged, "disk root"))), metav1.ConditionFalse, contract.RestoreDiskChanged},
-		{"disk, by an older shim", resumed(exited(1, "DiskChanged: disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
-		{"a word of its own", resumed(exited(1, "Panic: disk root")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
-		{"no words", resumed(exited(1, "")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
-		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
-		{"boots", on(kubevirtv1.PhaseScheduled, runs(nodev1.State_STATE_STARTING)), "", ""},
+		{"disk", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.RestoreDiskChanged, "disk root"))), metav1.ConditionFalse, contract.RestoreDiskChanged},
+		{"disk, by an older shim", scene.Resumed(scene.Exited(1, "DiskChanged: disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
+		{"a word of its own", scene.Resumed(scene.Exited(1, "Panic: disk root")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
+		{"no words", scene.Resumed(scene.Exited(1, "")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
+		{"node deleted", scene.Resumed(scene.RunsSince(0), scene.NoNode), metav1.ConditionFalse, "NodeDeleted"},
+		{"boots", scene.On(kubevirtv1.PhaseScheduled, scene.Runs(nodev1.State_STATE_STARTING)), "", ""},
 	} {
 		s := statusOf(c.in.View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
@@ -254,25 +210,25 @@ func TestResuming(t *testing.T) {
 func TestRanUnseen(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		in   scene
+		in   scene.Scene
 		want bool
 	}{
-		{"its shim says that it shut down", resumed(exited(0, endedWith(contract.GuestShutdown, "the guest shut down")+"\n")), true},
-		{"its shim says that it suspended itself", resumed(exited(0, endedWith(contract.GuestSuspended, "it did"))), true},
-		{"its shim says that it was saved", resumed(exited(0, savedTo("id", "folder"))), true},
-		{"its shim says that it panicked", resumed(exited(1, endedWith(contract.GuestPanicked, "it did"))), true},
-		{"an older shim says that it shut down", resumed(exited(0, "the guest shut down")), true},
-		{"its shim says that it shut down, and failed", resumed(exited(1, endedWith(contract.GuestShutdown, "it did"))), false},
-		{"its agent says that it shut down", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), true},
-		{"its agent says that it had its time to", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), true},
-		{"its agent says that it panicked", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_PANICKED)), true},
-		{"a shim of before says nothing", resumed(exited(0, "")), false},
-		{"it was ended before", resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), false},
-		{"killed", resumed(exited(0, ""), endedBy(nodev1.EndReason_END_REASON_KILLED)), false},
-		{"crashed", resumed(exited(1, ""), endedBy(nodev1.EndReason_END_REASON_CRASHED)), false},
-		{"damaged", resumed(exited(1, endedWith(contract.RestoreImageDamaged, "sums"))), false},
-		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), false},
-		{"boots, which nobody asks", on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestShutdown, "it did"))), false},
+		{"its shim says that it shut down", scene.Resumed(scene.Exited(0, scene.EndedWith(contract.GuestShutdown, "the guest shut down")+"\n")), true},
+		{"its shim says that it suspended itself", scene.Resumed(scene.Exited(0, scene.EndedWith(contract.GuestSuspended, "it did"))), true},
+		{"its shim says that it was saved", scene.Resumed(scene.Exited(0, scene.SavedTo("id", "folder"))), true},
+		{"its shim says that it panicked", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.GuestPanicked, "it did"))), true},
+		{"an older shim says that it shut down", scene.Resumed(scene.Exited(0, "the guest shut down")), true},
+		{"its shim says that it shut down, and failed", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.GuestShutdown, "it did"))), false},
+		{"its agent says that it shut down", scene.Resumed(scene.Exited(0, ""), scene.EndedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), true},
+		{"its agent says that it had its time to", scene.Resumed(scene.Exited(0, ""), scene.EndedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), true},
+		{"its agent says that it panicked", scene.Resumed(scene.Exited(1, ""), scene.EndedBy(nodev1.EndReason_END_REASON_PANICKED)), true},
+		{"a shim of before says nothing", scene.Resumed(scene.Exited(0, "")), false},
+		{"it was ended before", scene.Resumed(scene.Exited(0, scene.EndedWith(contract.GuestUnstarted, "ended before the guest ran"))), false},
+		{"killed", scene.Resumed(scene.Exited(0, ""), scene.EndedBy(nodev1.EndReason_END_REASON_KILLED)), false},
+		{"crashed", scene.Resumed(scene.Exited(1, ""), scene.EndedBy(nodev1.EndReason_END_REASON_CRASHED)), false},
+		{"damaged", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.RestoreImageDamaged, "sums"))), false},
+		{"starts", scene.Resumed(scene.Runs(nodev1.State_STATE_RESTORING)), false},
+		{"boots, which nobody asks", scene.On(kubevirtv1.PhaseScheduled, scene.Exited(0, scene.EndedWith(contract.GuestShutdown, "it did"))), false},
 	} {
 		s := statusOf(c.in.View)
 		if got := view.Entered(s, kubevirtv1.PhaseRunning); got != c.want {
@@ -286,7 +242,7 @@ func TestRanUnseen(t *testing.T) {
 
 // TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
 func TestEndedBeforeItRan(t *testing.T) {
-	for _, in := range []scene{resumed(exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran"))), on(kubevirtv1.PhaseScheduled, exited(0, endedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
+	for _, in := range []scene.Scene{scene.Resumed(scene.Exited(0, scene.EndedWith(contract.GuestUnstarted, "ended before the guest ran"))), scene.On(kubevirtv1.PhaseScheduled, scene.Exited(0, scene.EndedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
 		ready := condition.Find(statusOf(in.View).Conditions, kubevirtv1.ConditionReady)
 		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
 			t.Errorf("%q, want %q in it", ready.Message, want)
@@ -296,7 +252,7 @@ func TestEndedBeforeItRan(t *testing.T) {
 
 // TestNoNodeFits: a guest that no node takes says what it waits for.
 func TestNoNodeFits(t *testing.T) {
-	s := resumed(func(p *view.Pod) { unplaceable(p.Pod) })
+	s := scene.Resumed(func(p *view.Pod) { scene.Unplaceable(p.Pod) })
 	c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady)
 	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
 		if !strings.Contains(c.Message, want) {

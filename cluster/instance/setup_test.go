@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -19,7 +20,7 @@ func TestWhoIsLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	vmi := w.instance()
-	onClaim(vmi)
+	scene.OnClaim(vmi)
 	w.must(w.server.Update(t.Context(), vmi))
 	r, p := w.controller(), w.pods()[0]
 	one := func(what string, got []reconcile.Request) {
@@ -34,7 +35,7 @@ func TestWhoIsLookedAt(t *testing.T) {
 			t.Errorf("%s leads to %v", what, got)
 		}
 	}
-	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: scene.Namespace, Name: name} }
 	one("the pod", ofPod(t.Context(), &p))
 	none("another pod", ofPod(t.Context(), &corev1.Pod{ObjectMeta: named("x")}))
 	one("the claim", r.ofClaim(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: named("data")}))
@@ -43,8 +44,8 @@ func TestWhoIsLookedAt(t *testing.T) {
 	none("another node", r.ofNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-z"}}))
 
 	changed := make(chan nodes.PodKey, 2)
-	changed <- nodes.PodKey{Namespace: namespace, Name: "gone"}
-	changed <- nodes.PodKey{Namespace: namespace, Name: p.Name, UID: p.UID}
+	changed <- nodes.PodKey{Namespace: scene.Namespace, Name: "gone"}
+	changed <- nodes.PodKey{Namespace: scene.Namespace, Name: p.Name, UID: p.UID}
 	close(changed)
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()

@@ -10,39 +10,34 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 )
 
-func strategy(by kubevirtv1.EvictionStrategy) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(v *kubevirtv1.VirtualMachineInstance) { v.Spec.EvictionStrategy = &by }
-}
-
-func shutsDown(p *view.Pod) { p.Node.Ready, p.Node.ShuttingDown = corev1.ConditionFalse, true }
-
 // TestNodeShutsDown: a VM with the eviction strategy Hibernate, whose pod has a claim for its memory, is to
 // leave a node that shuts down; its save waits for no other, and no other VM is moved.
 func TestNodeShutsDown(t *testing.T) {
-	hibernate := strategy(kubevirtv1.EvictionHibernate)
+	hibernate := scene.Strategy(kubevirtv1.EvictionHibernate)
 	for name, c := range map[string]struct {
-		s    scene
+		s    scene.Scene
 		want string
 	}{
-		"leaves":          {saving(true, runs(running), shutsDown).change(hibernate, stopBy("")), "node-a"},
-		"node only ends":  {saving(true, runs(running), readiness(corev1.ConditionFalse)).change(hibernate, stopBy("")), ""},
-		"other strategy":  {saving(true, runs(running), shutsDown).change(strategy(kubevirtv1.EvictionNone), stopBy("")), ""},
-		"no claim":        {on(kubevirtv1.PhaseRunning, runs(running), shutsDown).change(hibernate), ""},
-		"pod deleted":     {saving(true, runs(running), shutsDown, ending).change(hibernate, stopBy("")), ""},
-		"had ended":       {saving(true, exited(0, ""), shutsDown).change(hibernate, stopBy("")), ""},
-		"agent not heard": {saving(true, runsSince(time.Hour), shutsDown).change(hibernate, stopBy("")), ""},
+		"leaves":          {scene.Saving(true, scene.Runs(scene.Running), scene.ShutsDown).Change(hibernate, scene.StopBy("")), "node-a"},
+		"node only ends":  {scene.Saving(true, scene.Runs(scene.Running), scene.Readiness(corev1.ConditionFalse)).Change(hibernate, scene.StopBy("")), ""},
+		"other strategy":  {scene.Saving(true, scene.Runs(scene.Running), scene.ShutsDown).Change(scene.Strategy(kubevirtv1.EvictionNone), scene.StopBy("")), ""},
+		"no claim":        {scene.On(kubevirtv1.PhaseRunning, scene.Runs(scene.Running), scene.ShutsDown).Change(hibernate), ""},
+		"pod deleted":     {scene.Saving(true, scene.Runs(scene.Running), scene.ShutsDown, scene.Ending).Change(hibernate, scene.StopBy("")), ""},
+		"had ended":       {scene.Saving(true, scene.Exited(0, ""), scene.ShutsDown).Change(hibernate, scene.StopBy("")), ""},
+		"agent not heard": {scene.Saving(true, scene.RunsSince(time.Hour), scene.ShutsDown).Change(hibernate, scene.StopBy("")), ""},
 	} {
 		if got := statusOf(c.s.View).EvacuationNodeName; got != c.want {
 			t.Errorf("%s: leaves node %q, want %q", name, got, c.want)
 		}
 	}
-	for urgent, s := range map[bool]scene{
-		true:  written(saving(true, runs(running), shutsDown).change(hibernate)),
-		false: written(saving(true, runs(running)).change(hibernate)),
+	for urgent, s := range map[bool]scene.Scene{
+		true:  written(scene.Saving(true, scene.Runs(scene.Running), scene.ShutsDown).Change(hibernate)),
+		false: written(scene.Saving(true, scene.Runs(scene.Running)).Change(hibernate)),
 	} {
 		next, _ := decide(s.View)
 		if got, is := next.(action.Save); !is || got.Request.Urgent != urgent {
@@ -53,23 +48,23 @@ func TestNodeShutsDown(t *testing.T) {
 
 // TestAwaitsInVain: a shim that waits for a save when its pod is deleted has to end the guest instead.
 func TestAwaitsInVain(t *testing.T) {
-	waits := func(change ...func(*view.Pod)) scene {
-		return written(saving(true, append(change, ending)...).change(stopBy(""), strategy(kubevirtv1.EvictionHibernate)))
+	waits := func(change ...func(*view.Pod)) scene.Scene {
+		return written(scene.Saving(true, append(change, scene.Ending)...).Change(scene.StopBy(""), scene.Strategy(kubevirtv1.EvictionHibernate)))
 	}
-	under := waits(runs(running))
+	under := waits(scene.Runs(scene.Running))
 	under.Call = &saves.Call{State: saves.Running, Cancelled: true}
 	for name, c := range map[string]struct {
-		s    scene
+		s    scene.Scene
 		want string
 	}{
-		"runs":             {waits(runs(running)), "hurry"},
-		"paused":           {waits(runs(paused)), "hurry"},
-		"shuts down":       {waits(runs(stopping)), ""},
-		"is being saved":   {waits(runs(savesV)), ""},
+		"runs":             {waits(scene.Runs(scene.Running)), "hurry"},
+		"paused":           {waits(scene.Runs(scene.Paused)), "hurry"},
+		"shuts down":       {waits(scene.Runs(scene.Stopping)), ""},
+		"is being saved":   {waits(scene.Runs(scene.SavesV)), ""},
 		"save under way":   {under, ""},
-		"not heard":        {waits(runsSince(time.Hour)), ""},
-		"asked just now":   {waits(runs(running), func(p *view.Pod) { p.Hurried = true }), ""},
-		"its shim doesn't": {written(saving(true, runs(running), ending).change(stopBy(""))), ""},
+		"not heard":        {waits(scene.RunsSince(time.Hour)), ""},
+		"asked just now":   {waits(scene.Runs(scene.Running), func(p *view.Pod) { p.Hurried = true }), ""},
+		"its shim doesn't": {written(scene.Saving(true, scene.Runs(scene.Running), scene.Ending).Change(scene.StopBy(""))), ""},
 	} {
 		if got := nameOf(hurryGuest(c.s.View)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

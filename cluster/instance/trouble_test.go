@@ -15,17 +15,8 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-)
-
-// said is an event of a pod, some seconds before now.
-func said(ago int, kind, reason, message string) corev1.Event {
-	return corev1.Event{Type: kind, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(testTime.Add(-time.Duration(ago) * time.Second))}
-}
-
-const (
-	noSecret    = `MountVolume.SetUp failed for volume "vmlet-userdata-0" : secret "web-seed" not found`
-	noConfigMap = `MountVolume.SetUp failed for volume "conf" : configmap "conf.d" not found`
 )
 
 // TestEventFault: what pods' events say is told once, whatever the order and however often.
@@ -36,19 +27,19 @@ func TestEventFault(t *testing.T) {
 		reason, says string // empty: no fault
 	}{
 		"none":             {nil, "", ""},
-		"no Secret":        {[]corev1.Event{said(20, normal, "Scheduled", "x"), said(5, warning, "FailedMount", noSecret)}, "FailedMount", "there is no Secret web-seed in namespace shop: create it, and the VM starts by itself"},
-		"several":          {[]corev1.Event{said(5, warning, "FailedMount", noSecret), said(6, warning, "FailedMount", noConfigMap), said(4, warning, "FailedMount", noSecret)}, "FailedMount", "there is no ConfigMap conf.d, no Secret web-seed in namespace shop:"},
-		"no token":         {[]corev1.Event{said(5, warning, "FailedMount", `failed to fetch token: serviceaccounts "robot" not found`)}, "FailedMount", "no ServiceAccount robot "},
-		"named and vague":  {[]corev1.Event{said(1, warning, "FailedMount", "Unable to attach or mount volumes"), said(5, warning, "FailedMount", noSecret)}, "FailedMount", "no Secret web-seed "},
-		"mended since":     {[]corev1.Event{said(20, warning, "FailedMount", noSecret), said(5, normal, "Pulling", "Pulling image")}, "", ""},
-		"attach":           {[]corev1.Event{said(5, warning, "FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, "FailedAttachVolume", "the VM's pod does not start: Multi-Attach error"},
-		"sandbox":          {[]corev1.Event{said(5, warning, "FailedCreatePodSandBox", "sandbox 0123456789abcdef01: no IP")}, "FailedCreatePodSandBox", "sandbox …: no IP"},
-		"of no matter":     {[]corev1.Event{said(5, warning, "DNSConfigForming", "too many")}, "", ""},
-		"a series":         {[]corev1.Event{{Type: warning, Reason: "FailedMount", Message: "x", Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(testTime)}}, said(5, normal, "Scheduled", "")}, "FailedMount", "x"},
-		"longer than told": {[]corev1.Event{said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", condition.MaxGuestText-len("Failed")), "yyy"},
+		"no Secret":        {[]corev1.Event{scene.Said(20, normal, "Scheduled", "x"), scene.Said(5, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "there is no Secret web-seed in namespace shop: create it, and the VM starts by itself"},
+		"several":          {[]corev1.Event{scene.Said(5, warning, "FailedMount", scene.NoSecret), scene.Said(6, warning, "FailedMount", scene.NoConfigMap), scene.Said(4, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "there is no ConfigMap conf.d, no Secret web-seed in namespace shop:"},
+		"no token":         {[]corev1.Event{scene.Said(5, warning, "FailedMount", `failed to fetch token: serviceaccounts "robot" not found`)}, "FailedMount", "no ServiceAccount robot "},
+		"named and vague":  {[]corev1.Event{scene.Said(1, warning, "FailedMount", "Unable to attach or mount volumes"), scene.Said(5, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "no Secret web-seed "},
+		"mended since":     {[]corev1.Event{scene.Said(20, warning, "FailedMount", scene.NoSecret), scene.Said(5, normal, "Pulling", "Pulling image")}, "", ""},
+		"attach":           {[]corev1.Event{scene.Said(5, warning, "FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, "FailedAttachVolume", "the VM's pod does not start: Multi-Attach error"},
+		"sandbox":          {[]corev1.Event{scene.Said(5, warning, "FailedCreatePodSandBox", "sandbox 0123456789abcdef01: no IP")}, "FailedCreatePodSandBox", "sandbox …: no IP"},
+		"of no matter":     {[]corev1.Event{scene.Said(5, warning, "DNSConfigForming", "too many")}, "", ""},
+		"a series":         {[]corev1.Event{{Type: warning, Reason: "FailedMount", Message: "x", Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(scene.Time)}}, scene.Said(5, normal, "Scheduled", "")}, "FailedMount", "x"},
+		"longer than told": {[]corev1.Event{scene.Said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", condition.MaxGuestText-len("Failed")), "yyy"},
 	} {
 		for range 2 {
-			f := eventFault(test.events, namespace)
+			f := eventFault(test.events, scene.Namespace)
 			if f == nil {
 				f = new(condition.Fault)
 			}
@@ -64,9 +55,9 @@ func TestEventFault(t *testing.T) {
 func TestMissingAreBounded(t *testing.T) {
 	var events []corev1.Event
 	for i := range 1000 {
-		events = append(events, said(1, corev1.EventTypeWarning, "FailedMount", fmt.Sprintf(`secret "s%03d" not found`, i)))
+		events = append(events, scene.Said(1, corev1.EventTypeWarning, "FailedMount", fmt.Sprintf(`secret "s%03d" not found`, i)))
 	}
-	if got := eventFault(events, namespace).Message; strings.Count(got, "Secret") != maxMissing {
+	if got := eventFault(events, scene.Namespace).Message; strings.Count(got, "Secret") != maxMissing {
 		t.Errorf("%s", got)
 	}
 }
@@ -74,16 +65,16 @@ func TestMissingAreBounded(t *testing.T) {
 // TestNextReading: events are read of pods that have a node and don't start, ever more rarely.
 func TestNextReading(t *testing.T) {
 	quiet := func(p *view.Pod) {
-		bound(p)
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(testTime)}}
+		scene.Bound(p)
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(scene.Time)}}
 	}
-	at := func(after time.Duration, change ...func(*view.Pod)) scene {
-		s := newScene().withPod(append([]func(*view.Pod){quiet}, change...)...).recordedAs(kubevirtv1.PhaseScheduling)
-		s.View.Now = testTime.Add(after)
+	at := func(after time.Duration, change ...func(*view.Pod)) scene.Scene {
+		s := scene.New().WithPod(append([]func(*view.Pod){quiet}, change...)...).RecordedAs(kubevirtv1.PhaseScheduling)
+		s.View.Now = scene.Time.Add(after)
 		return s
 	}
 	for name, test := range map[string]struct {
-		in         scene
+		in         scene.Scene
 		suspicious bool
 		next       time.Duration // 0: never
 	}{
@@ -91,9 +82,9 @@ func TestNextReading(t *testing.T) {
 		"first":         {at(quietPatience), true, 10 * time.Second},
 		"second":        {at(25 * time.Second), true, 25 * time.Second},
 		"much later":    {at(time.Hour), true, time.Minute},
-		"no node":       {newScene().withPod().recordedAs(kubevirtv1.PhaseScheduling), false, 0},
-		"said why":      {at(time.Hour, inState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
-		"being deleted": {at(time.Hour, ending), false, 0},
+		"no node":       {scene.New().WithPod().RecordedAs(kubevirtv1.PhaseScheduling), false, 0},
+		"said why":      {at(time.Hour, scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
+		"being deleted": {at(time.Hour, scene.Ending), false, 0},
 	} {
 		if got := suspicious(test.in.View); got != test.suspicious {
 			t.Errorf("%s: its events are read: %v", name, got)
@@ -108,12 +99,12 @@ func TestNextReading(t *testing.T) {
 func TestImageFault(t *testing.T) {
 	waiting := func(reason, message string) func(*view.Pod) {
 		return func(p *view.Pod) {
-			bound(p)
+			scene.Bound(p)
 			p.Spec.InitContainers = []corev1.Container{{Name: "volumeroot", Image: "debian"}, {Name: "kernel-boot", Image: "kernels"}}
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
 		}
 	}
-	s := full().withPod(waiting("ErrImagePull", "denied")).recordedAs(kubevirtv1.PhaseScheduling)
+	s := scene.Full().WithPod(waiting("ErrImagePull", "denied")).RecordedAs(kubevirtv1.PhaseScheduling)
 	s.Instance.Status.Phase = kubevirtv1.PhaseScheduling
 	s.Instance.Status.PhaseTransitionTimestamps = nil
 	const want = "image debian can't be pulled: correct spec.volumes[0].containerDisk.image, or set spec.volumes[0].containerDisk.imagePullSecret if the registry asks for credentials; the node says: denied"
@@ -128,9 +119,9 @@ func TestImageFault(t *testing.T) {
 	if c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
 		t.Errorf("Ready says %q", c.Message)
 	}
-	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
+	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
 	check("ImagePullBackOff", want)
-	s = written(s).withPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
+	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
 	check("ImagePullBackOff", strings.Replace(want, "denied", `Back-off pulling image "debian": ErrImagePull: gone`, 1))
 	s.Pod.Spec.InitContainers[0].Image, s.Instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
 	s.Pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"
@@ -144,10 +135,10 @@ func TestMissingSecret(t *testing.T) {
 	w.nodes["node-a"].noKubelet = true // it mounts in vain
 	w.until("it has a pod", func() bool { return len(w.pods()) == 1 && w.pods()[0].Spec.NodeName != "" })
 	p := w.pods()[0]
-	e := said(0, corev1.EventTypeWarning, "FailedMount", noSecret)
-	e.Namespace, e.Name, e.InvolvedObject.UID, e.LastTimestamp = namespace, "e", p.UID, metav1.NewTime(w.now)
+	e := scene.Said(0, corev1.EventTypeWarning, "FailedMount", scene.NoSecret)
+	e.Namespace, e.Name, e.InvolvedObject.UID, e.LastTimestamp = scene.Namespace, "e", p.UID, metav1.NewTime(w.now)
 	other := *e.DeepCopy()
-	other.Name, other.InvolvedObject.UID, other.Message = "other", "another pod's", noConfigMap
+	other.Name, other.InvolvedObject.UID, other.Message = "other", "another pod's", scene.NoConfigMap
 	w.must(w.server.Create(t.Context(), &e))
 	w.must(w.server.Create(t.Context(), &other))
 	synchronized := func() *kubevirtv1.Condition {
@@ -212,7 +203,7 @@ func TestRefusal(t *testing.T) {
 		`pods "p" is forbidden: error looking up service account shop/robot: serviceaccount "robot" not found`: "there is no ServiceAccount robot in namespace shop: create it, and the VM starts by itself, or correct the name in the VM",
 		`pods "p" is forbidden: exceeded quota: q`:                                                             `the API server refused the VM's pod: pods "p" is forbidden: exceeded quota: q`,
 	} {
-		if got := refusal(errors.New(said), namespace); got != want {
+		if got := refusal(errors.New(said), scene.Namespace); got != want {
 			t.Errorf("%s: %s, want %s", said, got, want)
 		}
 	}

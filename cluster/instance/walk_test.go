@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
@@ -417,7 +418,7 @@ func TestNewLeader(t *testing.T) {
 func TestAnotherMachine(t *testing.T) {
 	saysEnded := func(w *world) {
 		p := w.pods()[0]
-		w.nodes[p.Spec.NodeName].say(&p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: testContainer, FinishedAt: metav1.NewTime(w.now)}})
+		w.nodes[p.Spec.NodeName].say(&p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: scene.Container, FinishedAt: metav1.NewTime(w.now)}})
 	}
 	for name, says := range map[string]func(*world){"a kubelet": saysEnded, "an agent": (*world).deletePods} {
 		for _, behind := range []bool{false, true} {
@@ -458,39 +459,6 @@ func TestAnotherMachine(t *testing.T) {
 	}
 }
 
-// TestMachineOf: a machine is known by its firmware's UUID, as long as somebody has not deleted its Node; it is no other one
-// after a boot, or with another system, and none is where the kubelet has no such UUID.
-func TestMachineOf(t *testing.T) {
-	of := func(node, uuid, id string) *kubevirtv1.NodeMachine {
-		n := new(corev1.Node)
-		n.UID, n.Status.NodeInfo = types.UID(node), corev1.NodeSystemInfo{SystemUUID: uuid, MachineID: id, BootID: id}
-		return view.MachineOf(n)
-	}
-	const uuid, swapped = "4C4C4544-0042-3510-8052-B9C04F4E4D32", "44454c4c-4200-1035-8052-b9c04f4e4d32"
-	first := of("n", "4C4C4544-0042", "aaaa")
-	for name, c := range map[string]struct {
-		before, now *kubevirtv1.NodeMachine
-		replaced    bool
-	}{
-		"the same":                         {first, of("n", "4C4C4544-0042", "aaaa"), false},
-		"with another system":              {first, of("n", "4C4C4544-0042", "bbbb"), false},
-		"by another spelling":              {first, of("n", "4c4c4544-0042", "aaaa"), false},
-		"in the other byte order":          {of("n", uuid, "aaaa"), of("n", swapped, "aaaa"), false},
-		"noted by a controller of before":  {&kubevirtv1.NodeMachine{NodeUID: "n"}, first, false},
-		"another machine":                  {first, of("n", "4C4C4544-0043", "bbbb"), true},
-		"another machine of one image":     {first, of("n", "4C4C4544-0043", "aaaa"), true},
-		"another machine, another Node":    {first, of("m", "4C4C4544-0043", "bbbb"), false},
-		"nobody knows any more":            {first, of("n", "", "bbbb"), false},
-		"nobody knew":                      {of("n", "", "aaaa"), of("n", "4C4C4544-0043", "bbbb"), false},
-		"no UUID but an id of each boot":   {of("n", "aa-aa", "aaaa"), of("n", "BBBB", "bbbb"), false},
-		"no UUID any more but a boot's id": {first, of("n", "bbbb", "bbbb"), false},
-	} {
-		if got := view.Replaces(c.now, c.before); got != c.replaced {
-			t.Errorf("%s: replaced %v, want %v", name, got, c.replaced)
-		}
-	}
-}
-
 // TestRunsOnAnotherMachine: a VM that the machine runs which has taken its node's name, too, says so until somebody says that
 // the first one is off.
 func TestRunsOnAnotherMachine(t *testing.T) {
@@ -502,7 +470,7 @@ func TestRunsOnAnotherMachine(t *testing.T) {
 		"another":          {func(p *view.Pod) { p.Replaced = true }, true},
 		"another, tainted": {func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }, false},
 	} {
-		s := statusOf(on(kubevirtv1.PhaseRunning, runs(running), heard(running), c.change).View)
+		s := statusOf(scene.On(kubevirtv1.PhaseRunning, scene.Runs(scene.Running), scene.Heard(scene.Running), c.change).View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionSynchronized)
 		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
 			t.Errorf("%s: %s, %+v", name, s.Phase, got)

@@ -35,6 +35,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -49,12 +50,7 @@ import (
 // is bound stays until its kubelet has ended the containers, or it is deleted by force.
 const finalizerKubelet = "test/kubelet"
 
-const (
-	namespace = "shop"
-	vmName    = "web"
-)
-
-var vmKey = types.NamespacedName{Namespace: namespace, Name: vmName}
+var vmKey = types.NamespacedName{Namespace: scene.Namespace, Name: scene.VM}
 
 // world is a cluster with one VM's name: an API server, a scheduler, kubelets, agents, the
 // garbage collector and what makes instances. Everything but the controller acts in turn.
@@ -273,42 +269,12 @@ func (h hanging) end(ctx context.Context) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Making: new(claimuse.Locks), Now: func() time.Time { return w.now },
+		Pod: scene.MakePod, PodName: scene.PodName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Making: new(claimuse.Locks), Now: func() time.Time { return w.now },
 	}
-}
-
-func podName(vmi *kubevirtv1.VirtualMachineInstance) string {
-	return "virt-launcher-" + vmi.Name + "-" + string(vmi.UID[len(vmi.UID)-4:])
 }
 
 func attachPod(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error) {
 	return launcher.Attachment(vmi, vm, claim, configuration.Default()), nil
-}
-
-func makePod(vmi *kubevirtv1.VirtualMachineInstance, _ map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
-	if vmi.Annotations["refuse"] != "" {
-		return nil, errors.New("spec.domain.cpu: " + vmi.Annotations["refuse"])
-	}
-	labels := maps.Clone(vmi.Labels)
-	if labels == nil {
-		labels = make(map[string]string)
-	}
-	labels[contract.LabelApp], labels[contract.LabelCreatedBy], labels[contract.LabelInstanceID] = contract.LabelAppLauncher, string(vmi.UID), vmi.Name
-	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: contract.ContainerCompute, Image: "vmlet:1"}}}
-	if v := convert.MountedVolume(vmi); v != nil {
-		spec.Volumes = []corev1.Volume{{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &v.PersistentVolumeClaimVolumeSource}}}
-		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: v.Name, MountPath: contract.HibernationFolder}}
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: vmi.Namespace, Name: podName(vmi), Labels: labels,
-			Annotations: map[string]string{contract.AnnotationDomain: vmi.Name, contract.AnnotationMemoryOverhead: "33554432"},
-			Finalizers:  []string{contract.FinalizerPod},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi,
-				schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachineInstance"})},
-		},
-		Spec: spec,
-	}, nil
 }
 
 // controllerClient writes to the API server, and reads from it or from a cache that is behind.
@@ -477,14 +443,14 @@ func (w *world) pods() []corev1.Pod {
 
 func (w *world) allPods() []corev1.Pod {
 	var all corev1.PodList
-	w.must(w.server.List(w.t.Context(), &all, client.InNamespace(namespace)))
+	w.must(w.server.List(w.t.Context(), &all, client.InNamespace(scene.Namespace)))
 	return all.Items
 }
 
 // addInstance makes another instance of the VM.
 func (w *world) addInstance(change ...func(*kubevirtv1.VirtualMachineInstance)) {
 	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: vmName, UID: w.uid(), CreationTimestamp: metav1.NewTime(w.now), Generation: 1,
+		Namespace: scene.Namespace, Name: scene.VM, UID: w.uid(), CreationTimestamp: metav1.NewTime(w.now), Generation: 1,
 		Finalizers: []string{contract.FinalizerInstance}, Labels: map[string]string{"app": "web"},
 	}}
 	vmi.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "default", Masquerade: &kubevirtv1.InterfaceMasquerade{}}}
@@ -640,7 +606,7 @@ func (m *machine) sync(p *corev1.Pod) {
 		m.w.unhold(p)
 		return
 	case g == nil && m.promised[p.UID]:
-		m.vms[p.UID] = &guest{vm: vmName, code: 1, state: nodev1.State_STATE_CRASHED}
+		m.vms[p.UID] = &guest{vm: scene.VM, code: 1, state: nodev1.State_STATE_CRASHED}
 		return
 	case g == nil:
 		m.vms[p.UID] = m.start(p)
@@ -654,7 +620,7 @@ func (m *machine) sync(p *corev1.Pod) {
 	case g.runs && !g.unseen:
 		return
 	}
-	end := &corev1.ContainerStateTerminated{ExitCode: g.code, Message: g.message, ContainerID: testContainer, FinishedAt: metav1.NewTime(m.w.now)}
+	end := &corev1.ContainerStateTerminated{ExitCode: g.code, Message: g.message, ContainerID: scene.Container, FinishedAt: metav1.NewTime(m.w.now)}
 	if g.unseen {
 		end = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
 	}
@@ -668,9 +634,9 @@ func (m *machine) sync(p *corev1.Pod) {
 func (m *machine) start(p *corev1.Pod) *guest {
 	vmi := m.w.instance()
 	if vmi != nil && view.UIDOf(p.Labels) == vmi.UID && convert.AttachedImage(vmi) != nil {
-		return &guest{vm: vmName, reads: readingTurns}
+		return &guest{vm: scene.VM, reads: readingTurns}
 	}
-	return &guest{vm: vmName, runs: true, state: nodev1.State_STATE_RUNNING}
+	return &guest{vm: scene.VM, runs: true, state: nodev1.State_STATE_RUNNING}
 }
 
 // read is a turn of a shim that reads the image that its guest goes on from.
@@ -702,7 +668,7 @@ func (m *machine) say(p *corev1.Pod, state corev1.ContainerState) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: ready}}
 	c := corev1.ContainerStatus{Name: contract.ContainerCompute, State: state}
 	if state.Running != nil {
-		c.ContainerID = testContainer
+		c.ContainerID = scene.Container
 	} else {
 		c.ContainerID = state.Terminated.ContainerID
 	}
@@ -820,7 +786,7 @@ type killer struct {
 func (k killer) KillVM(ctx context.Context, r *nodev1.KillVMRequest, _ ...grpc.CallOption) (*nodev1.KillVMResponse, error) {
 	_, k.m.w.killBounded = ctx.Deadline()
 	for _, p := range k.m.w.pods() {
-		if g := k.m.vms[p.UID]; g != nil && r.Name == namespace+"/"+p.Name {
+		if g := k.m.vms[p.UID]; g != nil && r.Name == scene.Namespace+"/"+p.Name {
 			g.stop(nodev1.EndReason_END_REASON_KILLED)
 			return &nodev1.KillVMResponse{}, nil
 		}
@@ -832,7 +798,7 @@ func (k killer) KillVM(ctx context.Context, r *nodev1.KillVMRequest, _ ...grpc.C
 func (k killer) StopVM(ctx context.Context, r *nodev1.StopVMRequest, _ ...grpc.CallOption) (*nodev1.StopVMResponse, error) {
 	_, k.m.w.killBounded = ctx.Deadline()
 	for _, p := range k.m.w.pods() {
-		if g := k.m.vms[p.UID]; g != nil && r.Name == namespace+"/"+p.Name {
+		if g := k.m.vms[p.UID]; g != nil && r.Name == scene.Namespace+"/"+p.Name {
 			k.m.w.hurried = append(k.m.w.hurried, r.GetGracePeriodMs())
 			g.stop(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)
 			return nil, status.Error(codes.DeadlineExceeded, "context deadline exceeded")

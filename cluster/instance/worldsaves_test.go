@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -192,7 +193,7 @@ func (w *world) goOn(c *saves.Call) {
 		w.images++
 		g.stop(nodev1.EndReason_END_REASON_SAVED)
 		g.state, g.image, g.folder = nodev1.State_STATE_SAVED, fmt.Sprintf("00000000-0000-4000-9000-%012d", w.images), c.Directory
-		g.message = savedTo(g.image, g.folder)
+		g.message = scene.SavedTo(g.image, g.folder)
 		c.Result = &nodev1.SaveResult{ImageId: g.image, ImageBytes: 1 << 20}
 		w.endCall(c, nil)
 	}
@@ -253,16 +254,7 @@ func (w *world) attach() {
 
 // addClaim makes a claim for guests' memory.
 func (w *world) addClaim(name string) {
-	w.must(w.server.Create(w.t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
-}
-
-// onMemory gives an instance the volume for its memory.
-func onMemory(claim string) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) {
-		v := kubevirtv1.UtilityVolume{Name: "hibernate-" + claim, Type: new(kubevirtv1.UtilityHibernation)}
-		v.ClaimName = claim
-		vmi.Spec.UtilityVolumes = append(vmi.Spec.UtilityVolumes, v)
-	}
+	w.must(w.server.Create(w.t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: scene.Namespace, Name: name}}))
 }
 
 // change is what the VirtualMachine's controller does with an instance.
@@ -273,10 +265,6 @@ func (w *world) change(changes ...func(*kubevirtv1.VirtualMachineInstance)) {
 		f(vmi)
 	}
 	w.must(w.server.Update(w.t.Context(), vmi))
-}
-
-func stopBy(strategy string) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.StopStrategy = strategy }
 }
 
 // late: controllers see what others write some time after that, or are two.
@@ -294,7 +282,7 @@ func (w *world) hibernates() string {
 func (w *world) runsMounted() {
 	w.addClaim("memory")
 	w.restarts = false
-	w.addInstance(onMemory("memory"))
+	w.addInstance(scene.OnMemory("memory"))
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 }
 
@@ -309,7 +297,7 @@ func (w *world) runsBare() {
 func (w *world) goesOn() {
 	w.addClaim("memory")
 	w.restarts = false
-	w.addInstance(onMemory("memory"), func(vmi *kubevirtv1.VirtualMachineInstance) {
+	w.addInstance(scene.OnMemory("memory"), func(vmi *kubevirtv1.VirtualMachineInstance) {
 		vmi.Spec.StartStrategy = new(kubevirtv1.StartRestore)
 		vmi.Spec.RestoreFrom = &kubevirtv1.SavedImage{ID: "1", ClaimName: "memory", Directory: "restore-web-20261124T000000Z", Attachable: true, Attached: true}
 	})
@@ -370,18 +358,18 @@ var savedLives = []struct {
 }{
 	{"saved to its own volume", func(w *world) {
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.isSaved()
 	}},
 	{"saved to a volume that is attached", func(w *world) {
 		w.runsBare()
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.isSaved()
 	}},
 	{"waits for its turn", func(w *world) {
 		w.runsMounted()
 		w.ahead = 5
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it waits", func() bool { return w.hibernates() == condition.ReasonQueued || w.ahead == 0 })
 		w.isSaved()
 	}},
@@ -389,15 +377,15 @@ var savedLives = []struct {
 		w.saveFaults = []error{errDisk, status.Error(codes.Internal, "QEMU said no")}
 		w.tick = 5e9
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it has failed", func() bool { return w.hibernates() == condition.ReasonNoSpace || len(w.saveFaults) < 2 })
 		w.isSaved()
 	}},
 	{"is cancelled while it is saved", func(w *world) {
 		w.runsBare()
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
-		w.change(stopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
+		w.change(scene.StopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
 		if w.late() { // it may have been saved by then
 			w.until("it is over", func() bool { return w.hibernates() == "" || w.phase() == kubevirtv1.PhaseSucceeded })
 			return
@@ -409,15 +397,15 @@ var savedLives = []struct {
 	}},
 	{"is cancelled too late", func(w *world) {
 		w.runsBare()
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.images == 1 })
-		w.change(stopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
+		w.change(scene.StopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
 		w.isSaved()
 	}},
 	{"its agent is lost while it is saved", func(w *world) {
 		w.tick = 5e9
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		m := w.nodes[w.instance().Status.NodeName]
 		m.noAgent = true
@@ -431,11 +419,11 @@ var savedLives = []struct {
 	{"its agent is lost while it is cancelled", func(w *world) {
 		w.tick = 5e9
 		w.runsBare()
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		m := w.nodes[w.instance().Status.NodeName]
 		m.noAgent = true
-		w.change(stopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
+		w.change(scene.StopBy(""), func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = nil })
 		w.during(4)
 		if w.hibernates() != condition.ReasonCancelling && !w.late() {
 			w.t.Fatalf("condition %q while nobody knows whether the guest goes on", w.hibernates())
@@ -445,7 +433,7 @@ var savedLives = []struct {
 	}},
 	{"is deleted while it is saved", func(w *world) {
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		w.deleteInstance()
 		w.until("it is gone", w.in("gone"))
@@ -455,7 +443,7 @@ var savedLives = []struct {
 	}},
 	{"its pod is deleted while it is saved", func(w *world) {
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		for _, p := range w.pods() {
 			w.must(client.IgnoreNotFound(w.server.Delete(w.t.Context(), &p)))
@@ -467,7 +455,7 @@ var savedLives = []struct {
 	}},
 	{"its guest shuts down while it is saved", func(w *world) {
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
 		w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
@@ -477,7 +465,7 @@ var savedLives = []struct {
 	}},
 	{"its node is lost while it is saved", func(w *world) {
 		w.runsMounted()
-		w.change(stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is saved", func() bool { return w.guest().state == nodev1.State_STATE_SAVING })
 		node := w.instance().Status.NodeName
 		w.fail(node, true)
@@ -491,7 +479,7 @@ var savedLives = []struct {
 	{"its volume can't be attached for a while", func(w *world) {
 		w.runsBare()
 		w.unattachable = true
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is said", func() bool { return w.hibernates() == condition.ReasonAttachFailed })
 		w.unattachable = false
 		w.isSaved()
@@ -499,7 +487,7 @@ var savedLives = []struct {
 	{"its attachment is lost before the save", func(w *world) {
 		w.runsBare()
 		w.ahead = 0
-		w.change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+		w.change(scene.OnMemory("memory"), scene.StopBy(kubevirtv1.HibernateSave))
 		w.until("it is attached", func() bool { return len(w.attachments()) == 1 })
 		for _, p := range w.attachments() {
 			w.must(w.server.Delete(w.t.Context(), &p))
@@ -552,11 +540,11 @@ var savedLives = []struct {
 	}},
 	{"suspends itself", func(w *world) {
 		w.runsBare()
-		w.change(stopBy(kubevirtv1.HibernateSuspendToDisk))
+		w.change(scene.StopBy(kubevirtv1.HibernateSuspendToDisk))
 		w.until("it was asked", func() bool { return w.guest().saving != nil })
 		g := w.guest()
 		g.stop(nodev1.EndReason_END_REASON_SUSPENDED)
-		g.message = endedWith(contract.GuestSuspended, "it did")
+		g.message = scene.EndedWith(contract.GuestSuspended, "it did")
 		w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
 		if reason := w.instance().Status.Reason; reason != condition.ReasonSuspended {
 			w.t.Fatalf("reason %q", reason)
@@ -566,9 +554,9 @@ var savedLives = []struct {
 		w.tick = 30e9
 		w.runsBare()
 		w.saveFaults = []error{status.Error(codes.FailedPrecondition, "the guest has no agent")}
-		w.change(stopBy(kubevirtv1.HibernateSuspendToDisk))
+		w.change(scene.StopBy(kubevirtv1.HibernateSuspendToDisk))
 		w.until("it is said", func() bool { return w.hibernates() == condition.ReasonCannotSuspend || len(w.saveFaults) == 0 })
-		w.change(stopBy(""))
+		w.change(scene.StopBy(""))
 		w.until("nothing is said any more", func() bool { return w.hibernates() == "" && w.phase() == kubevirtv1.PhaseRunning })
 	}},
 }

@@ -17,159 +17,12 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
-
-// diskOn gives an instance a disk on a claim, as changes have it.
-func diskOn(claim string, changes ...func(*kubevirtv1.Disk, *kubevirtv1.Volume)) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) {
-		d := kubevirtv1.Disk{Name: "on-" + claim, Disk: new(kubevirtv1.DiskTarget)}
-		v := kubevirtv1.Volume{Name: d.Name, PersistentVolumeClaim: new(kubevirtv1.PersistentVolumeClaimSource)}
-		v.PersistentVolumeClaim.ClaimName = claim
-		for _, change := range changes {
-			change(&d, &v)
-		}
-		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, d)
-		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v)
-	}
-}
-
-func readOnlyDisk(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Disk.ReadOnly = true }
-
-func readOnlyClaim(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) { v.PersistentVolumeClaim.ReadOnly = true }
-
-func cdrom(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
-	d.Disk, d.CDROM = nil, new(kubevirtv1.CDROMTarget)
-}
-
-func lun(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) {
-	d.Disk, d.LUN = nil, new(kubevirtv1.LUNTarget)
-}
-
-func noTarget(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Disk = nil }
-
-func dataVolume(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) {
-	v.DataVolume, v.PersistentVolumeClaim = &kubevirtv1.DataVolumeSource{Name: v.PersistentVolumeClaim.ClaimName}, nil
-}
-
-func ephemeral(_ *kubevirtv1.Disk, v *kubevirtv1.Volume) {
-	v.Ephemeral = &kubevirtv1.EphemeralSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.PersistentVolumeClaim.ClaimName}}
-	v.PersistentVolumeClaim = nil
-}
-
-// another is an instance of another VM, made some time after this one.
-func another(after time.Duration, changes ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
-	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: "db", UID: "uid-0002", CreationTimestamp: metav1.NewTime(testTime.Add(after)),
-	}}
-	for _, f := range changes {
-		f(vmi)
-	}
-	return vmi
-}
-
-func waitingFor(reason string) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) {
-		vmi.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, reason, "so")}
-	}
-}
-
-func shareable(d *kubevirtv1.Disk, _ *kubevirtv1.Volume) { d.Shareable = new(true) }
-
-// TestClaimInUse: whoever has a pod uses its claims, of two without one the older goes first, and readers
-// are not in each other's way, nor are those that share.
-func TestClaimInUse(t *testing.T) {
-	const later, earlier = time.Minute, -time.Minute
-	deleted := func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: testTime} }
-	uid := func(uid types.UID) func(*kubevirtv1.VirtualMachineInstance) {
-		return func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.UID = uid }
-	}
-	for name, c := range map[string]struct {
-		own    func(*kubevirtv1.VirtualMachineInstance)
-		other  *kubevirtv1.VirtualMachineInstance
-		hasPod bool
-		waits  bool
-	}{
-		"nobody else's":                           {diskOn("a"), another(earlier, diskOn("b")), true, false},
-		"it has a pod, and is younger":            {diskOn("a"), another(later, diskOn("a")), true, true},
-		"a DataVolume's claim":                    {diskOn("a", dataVolume), another(later, diskOn("a")), true, true},
-		"a LUN":                                   {diskOn("a", lun), another(later, diskOn("a", noTarget)), true, true},
-		"it is read by the other, a disk":         {diskOn("a"), another(earlier, diskOn("a", readOnlyDisk)), true, true},
-		"it is read by the other, a claim":        {diskOn("a"), another(earlier, diskOn("a", readOnlyClaim)), true, true},
-		"it is read by the other, a CD-ROM":       {diskOn("a"), another(earlier, diskOn("a", cdrom)), true, true},
-		"it is read by the other, below overlays": {diskOn("a"), another(earlier, diskOn("a", ephemeral)), true, true},
-		"it is only read":                         {diskOn("a", readOnlyDisk), another(earlier, diskOn("a")), true, true},
-		"it is only read, below an overlay":       {diskOn("a", ephemeral), another(later, diskOn("a")), true, true},
-		"both read it":                            {diskOn("a", ephemeral), another(earlier, diskOn("a", readOnlyClaim)), true, false},
-		"both share it":                           {diskOn("a", shareable), another(earlier, diskOn("a", shareable)), true, false},
-		"both share it, one reads":                {diskOn("a", shareable, readOnlyDisk), another(earlier, diskOn("a", shareable)), true, false},
-		"it alone shares":                         {diskOn("a", shareable), another(earlier, diskOn("a")), true, true},
-		"the other alone shares":                  {diskOn("a"), another(earlier, diskOn("a", shareable)), true, true},
-		"it shares what the other reads":          {diskOn("a", shareable), another(earlier, diskOn("a", readOnlyDisk)), true, true},
-		"it shares one claim, and not another":    {diskOn("a", shareable), another(earlier, diskOn("a", shareable), diskOn("b")), true, false},
-		"neither has a pod, older":                {diskOn("a"), another(earlier, diskOn("a")), false, true},
-		"neither has a pod, younger":              {diskOn("a"), another(later, diskOn("a")), false, false},
-		"neither has a pod, the same second":      {diskOn("a"), another(0, diskOn("a"), uid("uid-0000")), false, true},
-		"the same second, by the UID":             {diskOn("a"), another(0, diskOn("a"), uid("uid-0002")), false, false},
-		"older, and is deleted":                   {diskOn("a"), another(earlier, diskOn("a"), deleted), false, false},
-		"older, and lacks another claim":          {diskOn("a"), another(earlier, diskOn("a"), waitingFor(condition.ReasonClaimNotFound)), false, false},
-		"older, and waits for the same claim":     {diskOn("a"), another(earlier, diskOn("a"), waitingFor(condition.ReasonClaimInUse)), false, true},
-		"older, and may wait for another claim":   {diskOn("a"), another(earlier, diskOn("a"), diskOn("b"), waitingFor(condition.ReasonClaimInUse)), false, false},
-		"older, is deleted and has a pod":         {diskOn("a"), another(earlier, diskOn("a"), deleted), true, true},
-	} {
-		own := newScene().change(c.own, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.CreationTimestamp = metav1.NewTime(testTime) })
-		got := claims.InUse(own.Instance, []view.ClaimUser{{Instance: c.other, Started: c.hasPod}})
-		if (got != nil) != c.waits {
-			t.Errorf("%s: %v, want that it waits: %v", name, got, c.waits)
-		}
-		how := map[bool]string{true: "in use by", false: "first for"}[c.hasPod]
-		if got != nil && !strings.Contains(got.Message, "claim a is "+how+" VM db") {
-			t.Errorf("%s: %q does not name claim and VM", name, got.Message)
-		}
-		if got != nil && strings.Contains(name, "share") != strings.Contains(got.Message, "if its disk is shareable in each of them") {
-			t.Errorf("%s: %q", name, got.Message)
-		}
-	}
-}
-
-// TestWritersNeverWaitInACircle: whatever the claims, of all instances without pods one at least waits for none of the others.
-func TestWritersNeverWaitInACircle(t *testing.T) {
-	how := []func(*kubevirtv1.Disk, *kubevirtv1.Volume){func(*kubevirtv1.Disk, *kubevirtv1.Volume) {}, readOnlyDisk, shareable}
-	sets := [][]string{{"a"}, {"b"}, {"a", "b"}, {"b", "c"}, {"a", "c"}, {"c", "a", "b"}}
-	reasons := []string{"", condition.ReasonClaimInUse, condition.ReasonClaimNotFound}
-	var all []*kubevirtv1.VirtualMachineInstance
-	for i, claims := range sets {
-		for j, reason := range reasons {
-			vmi := another(time.Duration((i*5+j*3)%4) * time.Second)
-			vmi.UID, vmi.Name = types.UID(rune('a'+i*len(reasons)+j)), string(rune('a'+i*len(reasons)+j))
-			for k, claim := range claims {
-				diskOn(claim, how[(i+j+k)%len(how)])(vmi)
-			}
-			if reason != "" {
-				waitingFor(reason)(vmi)
-			}
-			all = append(all, vmi)
-		}
-	}
-	for len(all) > 0 {
-		free := slices.IndexFunc(all, func(vmi *kubevirtv1.VirtualMachineInstance) bool {
-			var others []view.ClaimUser
-			for _, other := range all {
-				if other != vmi {
-					others = append(others, view.ClaimUser{Instance: other, Passed: len(all)%3 == 0 && other.UID > vmi.UID})
-				}
-			}
-			return claims.InUse(vmi, others) == nil
-		})
-		if free < 0 {
-			t.Fatalf("%d instances wait for each other", len(all))
-		}
-		all = slices.Delete(all, free, free+1)
-	}
-}
 
 // TestRestartPassesWhoWaits: a VM that is started again gets its pod while those run that it gets on with, though another one
 // waits for their end; a VM that was made after that one asked waits for it; and of VMs that wait for nobody who runs the
@@ -181,12 +34,12 @@ func TestRestartPassesWhoWaits(t *testing.T) {
 		born             time.Duration // the VM, after the one that waits was started
 		starts           bool
 	}{
-		"a reader, older":                        {diskOn("a", ephemeral), diskOn("a"), diskOn("a", ephemeral), -time.Hour, true},
-		"a reader, younger":                      {diskOn("a", ephemeral), diskOn("a"), diskOn("a", ephemeral), time.Second, false},
-		"it shares, older":                       {diskOn("a", shareable), diskOn("a"), diskOn("a", shareable), -time.Hour, true},
-		"a writer, older":                        {diskOn("a", ephemeral), diskOn("a"), diskOn("a"), -time.Hour, false},
-		"nobody runs":                            {diskOn("b"), diskOn("a"), diskOn("a", ephemeral), -time.Hour, false},
-		"the other one waits for an other claim": {diskOn("b"), both(diskOn("a"), diskOn("b")), both(diskOn("a", ephemeral), diskOn("c")), time.Second, true},
+		"a reader, older":                        {scene.DiskOn("a", scene.Ephemeral), scene.DiskOn("a"), scene.DiskOn("a", scene.Ephemeral), -time.Hour, true},
+		"a reader, younger":                      {scene.DiskOn("a", scene.Ephemeral), scene.DiskOn("a"), scene.DiskOn("a", scene.Ephemeral), time.Second, false},
+		"it shares, older":                       {scene.DiskOn("a", scene.Shareable), scene.DiskOn("a"), scene.DiskOn("a", scene.Shareable), -time.Hour, true},
+		"a writer, older":                        {scene.DiskOn("a", scene.Ephemeral), scene.DiskOn("a"), scene.DiskOn("a"), -time.Hour, false},
+		"nobody runs":                            {scene.DiskOn("b"), scene.DiskOn("a"), scene.DiskOn("a", scene.Ephemeral), -time.Hour, false},
+		"the other one waits for an other claim": {scene.DiskOn("b"), scene.Both(scene.DiskOn("a"), scene.DiskOn("b")), scene.Both(scene.DiskOn("a", scene.Ephemeral), scene.DiskOn("c")), time.Second, true},
 	} {
 		w := newWorld(t)
 		w.restarts = false
@@ -194,7 +47,7 @@ func TestRestartPassesWhoWaits(t *testing.T) {
 			w.addClaim(claim)
 		}
 		add := func(name string, after time.Duration, change ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
-			vmi := another(after, append(change, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Name, vmi.UID = name, w.uid() })...)
+			vmi := scene.Another(after, append(change, func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Name, vmi.UID = name, w.uid() })...)
 			w.must(w.server.Create(t.Context(), vmi))
 			return vmi
 		}
@@ -202,11 +55,11 @@ func TestRestartPassesWhoWaits(t *testing.T) {
 		running := add("runs", -2*time.Hour, c.runs)
 		running.Status.Phase, running.Status.ActivePods = kubevirtv1.PhaseRunning, map[types.UID]string{"uid-pod": "node"}
 		w.must(w.server.Status().Update(t.Context(), running))
-		waits := add("waits", 0, c.waits, waitingFor(condition.ReasonClaimInUse))
+		waits := add("waits", 0, c.waits, scene.WaitingFor(condition.ReasonClaimInUse))
 		w.must(w.server.Status().Update(t.Context(), waits))
 
 		vm := new(kubevirtv1.VirtualMachine)
-		vm.Namespace, vm.Name, vm.UID, vm.CreationTimestamp = namespace, "db", "uid-vm", metav1.NewTime(testTime.Add(c.born))
+		vm.Namespace, vm.Name, vm.UID, vm.CreationTimestamp = scene.Namespace, "db", "uid-vm", metav1.NewTime(scene.Time.Add(c.born))
 		w.must(w.server.Create(t.Context(), vm))
 		add("db", time.Minute, c.own, func(vmi *kubevirtv1.VirtualMachineInstance) {
 			vmi.Finalizers = []string{contract.FinalizerInstance}
@@ -218,27 +71,8 @@ func TestRestartPassesWhoWaits(t *testing.T) {
 	}
 }
 
-// both makes two changes.
-func both(a, b func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.VirtualMachineInstance) {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) { a(vmi); b(vmi) }
-}
-
-// TestPodClaims: a VM's pod uses its claims, and so does one that fills claims; others' pods are not looked at.
-func TestPodClaims(t *testing.T) {
-	p := newScene().withPod().Pod.Pod
-	v := corev1.Volume{Name: "data"}
-	v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
-	p.Spec.Volumes = append(p.Spec.Volumes, v)
-	for app, want := range map[string]bool{contract.LabelAppLauncher: true, contract.LabelAppImporter: true, "nginx": false} {
-		p.Labels[contract.LabelApp] = app
-		if got := slices.Contains(claims.OfPod(p), "data"); got != want {
-			t.Errorf("%s: uses its claim %v, want %v", app, got, want)
-		}
-	}
-}
-
 // dbKey is another VM's instance.
-var dbKey = types.NamespacedName{Namespace: namespace, Name: "db"}
+var dbKey = types.NamespacedName{Namespace: scene.Namespace, Name: "db"}
 
 // writesTo has pods mount the claims of their instances' disks.
 func (w *world) writesTo(r *Reconciler) *Reconciler {
@@ -258,7 +92,7 @@ func (w *world) writesTo(r *Reconciler) *Reconciler {
 }
 
 func (w *world) addOther() {
-	w.must(w.server.Create(w.t.Context(), another(0, diskOn("shared"), func(vmi *kubevirtv1.VirtualMachineInstance) {
+	w.must(w.server.Create(w.t.Context(), scene.Another(0, scene.DiskOn("shared"), func(vmi *kubevirtv1.VirtualMachineInstance) {
 		vmi.UID, vmi.CreationTimestamp, vmi.Finalizers = w.uid(), metav1.NewTime(w.now), []string{contract.FinalizerInstance}
 	})))
 }
@@ -292,7 +126,7 @@ func TestClaimHasOneWriter(t *testing.T) {
 	w := newWorld(t)
 	w.restarts = false
 	w.addClaim("shared")
-	w.addInstance(diskOn("shared"))
+	w.addInstance(scene.DiskOn("shared"))
 	before := w.snapshot()
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	w.addOther()
@@ -324,7 +158,7 @@ func TestClaimOfAPodThatIsLeft(t *testing.T) {
 	w := newWorld(t)
 	w.restarts = false
 	w.addClaim("shared")
-	w.addInstance(diskOn("shared"))
+	w.addInstance(scene.DiskOn("shared"))
 	r := w.writesTo(w.controller())
 	w.reconcile(r)
 	w.forgetInstance()
@@ -344,7 +178,7 @@ func TestClaimOfAVanishedPod(t *testing.T) {
 	w := newWorld(t)
 	w.restarts = false
 	w.addClaim("shared")
-	w.addInstance(diskOn("shared"))
+	w.addInstance(scene.DiskOn("shared"))
 	r := w.writesTo(w.controller())
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	w.removePods()
@@ -372,13 +206,13 @@ func TestPodsAreMadeAlone(t *testing.T) {
 	w.addClaim("shared")
 	w.addOther()
 	r := w.writesTo(w.controller())
-	done, _ := r.Making.Begin(namespace, writesShared())
+	done, _ := r.Making.Begin(scene.Namespace, writesShared())
 	w.wantHeld(r, "another pod with a claim of this VM's is being made")
 	done()
 	bare, asked := r.Pod, false
 	r.Pod = func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 		asked = true
-		if _, alone := r.Making.Begin(namespace, writesShared()); alone {
+		if _, alone := r.Making.Begin(scene.Namespace, writesShared()); alone {
 			t.Error("while its pod is made its claim is anybody's")
 		}
 		return bare(vmi, claims)
@@ -390,7 +224,7 @@ func TestPodsAreMadeAlone(t *testing.T) {
 
 // copying is a pod that fills a claim from the claim "shared".
 func copying() *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "importer-copy", UID: "uid-copy", Labels: map[string]string{contract.LabelApp: contract.LabelAppImporter}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: scene.Namespace, Name: "importer-copy", UID: "uid-copy", Labels: map[string]string{contract.LabelApp: contract.LabelAppImporter}}}
 	for volume, claim := range map[string]string{launcher.VolumeSource: "shared", launcher.VolumeTarget: "copy"} {
 		v := corev1.Volume{Name: volume}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
@@ -416,8 +250,8 @@ func TestClaimIsCopied(t *testing.T) {
 			w := newWorld(t)
 			w.restarts = false
 			w.addClaim("shared")
-			if disk := diskOn("shared"); c.reads {
-				w.addInstance(diskOn("shared", readOnlyDisk))
+			if disk := scene.DiskOn("shared"); c.reads {
+				w.addInstance(scene.DiskOn("shared", scene.ReadOnlyDisk))
 			} else {
 				w.addInstance(disk)
 			}
@@ -457,7 +291,7 @@ func TestClaimIsCopied(t *testing.T) {
 // TestOfUser: those look again that may have waited, and nobody who runs, or whom the other one's use does not concern.
 func TestOfUser(t *testing.T) {
 	add := func(w *world, name string, phase kubevirtv1.Phase, disk func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
-		vmi := another(0, disk, func(vmi *kubevirtv1.VirtualMachineInstance) {
+		vmi := scene.Another(0, disk, func(vmi *kubevirtv1.VirtualMachineInstance) {
 			vmi.Name, vmi.UID, vmi.Status.Phase = name, w.uid(), phase
 		})
 		w.must(w.server.Create(t.Context(), vmi))
@@ -466,11 +300,11 @@ func TestOfUser(t *testing.T) {
 	}
 	w := newWorld(t)
 	r := w.controller()
-	writer := add(w, "writer", kubevirtv1.PhaseRunning, diskOn("shared"))
-	reader := add(w, "reader", kubevirtv1.PhaseRunning, diskOn("shared", ephemeral))
-	add(w, "waits-to-write", kubevirtv1.PhasePending, diskOn("shared"))
-	add(w, "waits-to-read", "", diskOn("shared", readOnlyDisk))
-	add(w, "elsewhere", "", diskOn("other"))
+	writer := add(w, "writer", kubevirtv1.PhaseRunning, scene.DiskOn("shared"))
+	reader := add(w, "reader", kubevirtv1.PhaseRunning, scene.DiskOn("shared", scene.Ephemeral))
+	add(w, "waits-to-write", kubevirtv1.PhasePending, scene.DiskOn("shared"))
+	add(w, "waits-to-read", "", scene.DiskOn("shared", scene.ReadOnlyDisk))
+	add(w, "elsewhere", "", scene.DiskOn("other"))
 	podOf := func(vmi *kubevirtv1.VirtualMachineInstance) *corev1.Pod {
 		p, err := w.writesTo(w.controller()).Pod(vmi, nil)
 		w.must(err)
