@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
@@ -164,7 +165,7 @@ func (t *round) create(ctx context.Context) error {
 		return t.adopt(ctx)
 	case err != nil:
 		t.failures = append(t.failures, err)
-		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: refusal(launcher.Refused(err, made), vmi.Namespace)}
+		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: trouble.Refusal(launcher.Refused(err, made), vmi.Namespace)}
 		return nil
 	}
 	t.o.Pod = &view.Pod{Pod: made, Host: view.Host{Node: view.Node{Exists: true}}}

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -190,11 +191,11 @@ func attachFault(o *view.View, claim string) *condition.Fault {
 		return failed(c.Message)
 	}
 	if o.AttachTrouble != nil {
-		return failed(strings.TrimPrefix(o.AttachTrouble.Message, doesNotStart))
+		return failed(strings.TrimPrefix(o.AttachTrouble.Message, trouble.DoesNotStart))
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
-			return failed(w.Reason + ": " + volatile.ReplaceAllString(backOff.ReplaceAllString(w.Message, "back-off"), "…"))
+			return failed(w.Reason + ": " + trouble.Volatile.ReplaceAllString(trouble.BackOff.ReplaceAllString(w.Message, "back-off"), "…"))
 		}
 	}
 	return nil
@@ -228,7 +229,7 @@ func nextAttachLook(o *view.View) time.Time {
 	if first := p.CreationTimestamp.Add(attachPatience); o.Now.Before(first) {
 		return first
 	}
-	return o.Now.Add(quietInterval)
+	return o.Now.Add(trouble.QuietInterval)
 }
 
 // utilityStatuses are those of the volumes for the guest's memory. One that was taken from the

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -129,7 +130,7 @@ func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *
 	case o.Pod == nil:
 		return claims.Waits(o)
 	}
-	if f := waitingFault(o); f != nil {
+	if f := trouble.Waiting(o); f != nil {
 		return f
 	}
 	switch {

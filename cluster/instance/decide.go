@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -235,8 +236,8 @@ func changesDue(o *view.View) (due []time.Time) {
 	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil {
 		due = append(due, since.Add(takenPatience))
 	}
-	if !quietSince(o).IsZero() {
-		due = append(due, nextReading(o))
+	if !trouble.QuietSince(o).IsZero() {
+		due = append(due, trouble.NextReading(o))
 	}
 	if o.Pod.Gone && !o.Pod.Ended() {
 		due = append(due, o.Now.Add(confirmAgain))

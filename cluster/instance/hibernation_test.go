@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
@@ -349,7 +350,7 @@ func TestSavingWakes(t *testing.T) {
 		{"failed", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(4*time.Second, 1, scene.ErrSave)), 7 * time.Second},
 		{"under way", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), 0},
 		{"being attached", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(3*time.Second)), 7 * time.Second},
-		{"being attached for long", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(time.Minute)), quietInterval},
+		{"being attached for long", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Placed, scene.Since(time.Minute)), trouble.QuietInterval},
 		{"attached", scene.Saving(false, scene.Runs(scene.SavesV)).AttachedBy(scene.Serving).Called(), 0},
 	} {
 		if got := nextLook(written(c.in).View); got != c.want {

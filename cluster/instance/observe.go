@@ -19,6 +19,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -81,7 +82,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*vi
 			}
 		}
 	}
-	if o.Instance != nil && suspicious(o) {
+	if o.Instance != nil && trouble.Suspicious(o) {
 		o.Pod.Trouble = r.trouble(ctx, o)
 	}
 	return o, r.observeSave(ctx, o)
@@ -109,7 +110,7 @@ func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fa
 		log.FromContext(ctx).Info("failed to read the events of a pod that does not start", "pod", p.Name, "error", err.Error())
 		return nil, err
 	}
-	return eventFault(events.Items, p.Namespace), nil
+	return trouble.OfEvents(events.Items, p.Namespace), nil
 }
 
 // observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of

@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -238,8 +239,8 @@ func unconfirmed(hosts []*view.Host) string {
 			names = append(names, h.NodeName)
 		}
 	}
-	if more := len(names) - maxMissing; more > 0 {
-		return fmt.Sprintf("nodes %s and %d more", strings.Join(names[:maxMissing], ", "), more)
+	if more := len(names) - trouble.MaxMissing; more > 0 {
+		return fmt.Sprintf("nodes %s and %d more", strings.Join(names[:trouble.MaxMissing], ", "), more)
 	}
 	return "nodes " + strings.Join(names, ", ")
 }

@@ -3,7 +3,6 @@ package instance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,51 +15,9 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
+	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
-
-// TestEventFault: what pods' events say is told once, whatever the order and however often.
-func TestEventFault(t *testing.T) {
-	const warning, normal = corev1.EventTypeWarning, corev1.EventTypeNormal
-	for name, test := range map[string]struct {
-		events       []corev1.Event
-		reason, says string // empty: no fault
-	}{
-		"none":             {nil, "", ""},
-		"no Secret":        {[]corev1.Event{scene.Said(20, normal, "Scheduled", "x"), scene.Said(5, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "there is no Secret web-seed in namespace shop: create it, and the VM starts by itself"},
-		"several":          {[]corev1.Event{scene.Said(5, warning, "FailedMount", scene.NoSecret), scene.Said(6, warning, "FailedMount", scene.NoConfigMap), scene.Said(4, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "there is no ConfigMap conf.d, no Secret web-seed in namespace shop:"},
-		"no token":         {[]corev1.Event{scene.Said(5, warning, "FailedMount", `failed to fetch token: serviceaccounts "robot" not found`)}, "FailedMount", "no ServiceAccount robot "},
-		"named and vague":  {[]corev1.Event{scene.Said(1, warning, "FailedMount", "Unable to attach or mount volumes"), scene.Said(5, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "no Secret web-seed "},
-		"mended since":     {[]corev1.Event{scene.Said(20, warning, "FailedMount", scene.NoSecret), scene.Said(5, normal, "Pulling", "Pulling image")}, "", ""},
-		"attach":           {[]corev1.Event{scene.Said(5, warning, "FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, "FailedAttachVolume", "the VM's pod does not start: Multi-Attach error"},
-		"sandbox":          {[]corev1.Event{scene.Said(5, warning, "FailedCreatePodSandBox", "sandbox 0123456789abcdef01: no IP")}, "FailedCreatePodSandBox", "sandbox …: no IP"},
-		"of no matter":     {[]corev1.Event{scene.Said(5, warning, "DNSConfigForming", "too many")}, "", ""},
-		"a series":         {[]corev1.Event{{Type: warning, Reason: "FailedMount", Message: "x", Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(scene.Time)}}, scene.Said(5, normal, "Scheduled", "")}, "FailedMount", "x"},
-		"longer than told": {[]corev1.Event{scene.Said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", condition.MaxGuestText-len("Failed")), "yyy"},
-	} {
-		for range 2 {
-			f := eventFault(test.events, scene.Namespace)
-			if f == nil {
-				f = new(condition.Fault)
-			}
-			if f.Reason != test.reason || !strings.Contains(f.Message, test.says) || len(f.Message) > 2*condition.MaxMessage {
-				t.Errorf("%s: %s, %.200q; want %s, %q", name, f.Reason, f.Message, test.reason, test.says)
-			}
-			slices.Reverse(test.events)
-		}
-	}
-}
-
-// TestMissingAreBounded: of a thousand missing objects a few are named.
-func TestMissingAreBounded(t *testing.T) {
-	var events []corev1.Event
-	for i := range 1000 {
-		events = append(events, scene.Said(1, corev1.EventTypeWarning, "FailedMount", fmt.Sprintf(`secret "s%03d" not found`, i)))
-	}
-	if got := eventFault(events, scene.Namespace).Message; strings.Count(got, "Secret") != maxMissing {
-		t.Errorf("%s", got)
-	}
-}
 
 // TestNextReading: events are read of pods that have a node and don't start, ever more rarely.
 func TestNextReading(t *testing.T) {
@@ -79,14 +36,14 @@ func TestNextReading(t *testing.T) {
 		next       time.Duration // 0: never
 	}{
 		"just bound":    {at(time.Second), false, 9 * time.Second},
-		"first":         {at(quietPatience), true, 10 * time.Second},
+		"first":         {at(trouble.QuietPatience), true, 10 * time.Second},
 		"second":        {at(25 * time.Second), true, 25 * time.Second},
 		"much later":    {at(time.Hour), true, time.Minute},
 		"no node":       {scene.New().WithPod().RecordedAs(kubevirtv1.PhaseScheduling), false, 0},
 		"said why":      {at(time.Hour, scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})), false, 0},
 		"being deleted": {at(time.Hour, scene.Ending), false, 0},
 	} {
-		if got := suspicious(test.in.View); got != test.suspicious {
+		if got := trouble.Suspicious(test.in.View); got != test.suspicious {
 			t.Errorf("%s: its events are read: %v", name, got)
 		}
 		if got := nextLook(written(test.in).View); got != test.next {
@@ -195,16 +152,4 @@ func (n noEvents) List(ctx context.Context, l client.ObjectList, opts ...client.
 		return errors.New("events are away")
 	}
 	return n.Reader.List(ctx, l, opts...)
-}
-
-// TestRefusal: a ServiceAccount that is missing has the pod refused.
-func TestRefusal(t *testing.T) {
-	for said, want := range map[string]string{
-		`pods "p" is forbidden: error looking up service account shop/robot: serviceaccount "robot" not found`: "there is no ServiceAccount robot in namespace shop: create it, and the VM starts by itself, or correct the name in the VM",
-		`pods "p" is forbidden: exceeded quota: q`:                                                             `the API server refused the VM's pod: pods "p" is forbidden: exceeded quota: q`,
-	} {
-		if got := refusal(errors.New(said), scene.Namespace); got != want {
-			t.Errorf("%s: %s, want %s", said, got, want)
-		}
-	}
 }

@@ -1,0 +1,105 @@
+package trouble
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmlet/vmlet/cluster/instance/condition"
+)
+
+// missingObject finds what kubelets say of a volume whose source is not there.
+var missingObject = regexp.MustCompile(`\b(secret|configmap|serviceaccount)s? "([^"]{1,253})" not found`)
+
+// kindOf is the kind of what missingObject finds.
+func kindOf(resource string) string {
+	switch resource {
+	case "secret":
+		return "Secret"
+	case "configmap":
+		return "ConfigMap"
+	}
+	return "ServiceAccount"
+}
+
+// DoesNotStart begins the message about a pod's failures.
+const DoesNotStart = "the VM's pod does not start: "
+
+// Volatile is what runtimes number their tries by.
+var Volatile = regexp.MustCompile(`\b[0-9a-f]{12,}\b`)
+
+// BackOff is how the kubelet says how long it waits, ever longer, for its next try.
+var BackOff = regexp.MustCompile(`\bback-off (\d+[hms])+\b`)
+
+// OfEvents is why a pod does not start, by its events: those that say that something failed,
+// unless something has gone on since. nil: they don't say. The same failures, however often and
+// in what order they come, make the same fault, which is written once.
+func OfEvents(events []corev1.Event, namespace string) *condition.Fault {
+	var progress time.Time
+	for i := range events {
+		if e := &events[i]; e.Type == corev1.EventTypeNormal && when(e).After(progress) {
+			progress = when(e)
+		}
+	}
+	var missing, words []string
+	reasons := make(map[string]string)
+	for i := range events {
+		e := &events[i]
+		if e.Type != corev1.EventTypeWarning || !strings.HasPrefix(e.Reason, "Failed") || when(e).Before(progress) {
+			continue
+		}
+		missing = append(missing, missingIn(e.Message)...)
+		word := Volatile.ReplaceAllString(condition.Sentence(e.Message), "…")
+		words = append(words, word)
+		reasons[word] = condition.Clip(e.Reason, condition.MaxGuestText)
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	if len(missing) > 0 {
+		return &condition.Fault{Reason: condition.ReasonFailedMount, Message: lacking(missing, namespace)}
+	}
+	slices.Sort(words)
+	return &condition.Fault{Reason: reasons[words[0]], Message: DoesNotStart + words[0]}
+}
+
+// missingIn are the objects that a message says are not there.
+func missingIn(message string) (missing []string) {
+	for _, m := range missingObject.FindAllStringSubmatch(message, MaxMissing) {
+		missing = append(missing, kindOf(m[1])+" "+m[2])
+	}
+	return missing
+}
+
+// lacking says which objects a namespace lacks, and what to do.
+func lacking(missing []string, namespace string) string {
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
+	return "there is no " + strings.Join(missing[:min(len(missing), MaxMissing)], ", no ") + " in namespace " + namespace +
+		": create it, and the VM starts by itself, or correct the name in the VM"
+}
+
+// Refusal is why the API server refuses the VM's pod.
+func Refusal(err error, namespace string) string {
+	if missing := missingIn(err.Error()); len(missing) > 0 {
+		return lacking(missing, namespace)
+	}
+	return "the API server refused the VM's pod: " + err.Error()
+}
+
+// when is the last time that an event was seen.
+func when(e *corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	for _, at := range []time.Time{e.FirstTimestamp.Time, e.LastTimestamp.Time, e.EventTime.Time} {
+		if at.After(last) {
+			last = at
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}
