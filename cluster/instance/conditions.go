@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
@@ -152,8 +153,8 @@ func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *
 
 // untaken: the agent is heard and has not taken up the VM in good time.
 func untaken(o *view.View) *condition.Fault {
-	if claim := imageClaim(o); claim != "" && !attached(podOfClaim(o, claim), o.Pod.Spec.NodeName) {
-		return attachFault(o, claim)
+	if claim := attach.ImageClaim(o); claim != "" && !attach.Attached(attach.Pod(o, claim), o.Pod.Spec.NodeName) {
+		return attach.Fault(o, claim)
 	}
 	since, runs := o.Pod.Runs()
 	if !runs || o.Now.Before(since.Add(takenPatience)) {

@@ -9,6 +9,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
@@ -28,7 +29,7 @@ import (
 func decide(o *view.View) (next action.Action, again time.Duration) {
 	rules := []func(*view.View) action.Action{cancelSave, endOthers}
 	if o.Instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, detachVolume, attachVolume,
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, attach.Detach, attach.Attach,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {
@@ -258,7 +259,7 @@ func changesDue(o *view.View) (due []time.Time) {
 	if o.Call != nil && o.Call.Unsure {
 		due = append(due, sureBy(o.Call))
 	}
-	if next := nextAttachLook(o); !next.IsZero() {
+	if next := attach.NextLook(o); !next.IsZero() {
 		due = append(due, next)
 	}
 	if c := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {

@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -100,10 +101,10 @@ func startSave(o *view.View) action.Action {
 		return nil
 	}
 	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.Instance.UID
-	if mountedFromStart(o.Pod.Pod, v.ClaimName) {
+	if attach.MountedFromStart(o.Pod.Pod, v.ClaimName) {
 		r.Directory = path.Join(contract.HibernationFolder, directory)
 	} else {
-		r.Attachment = podOfClaim(o, v.ClaimName).UID
+		r.Attachment = attach.Pod(o, v.ClaimName).UID
 	}
 	return action.Save{Request: r}
 }
@@ -119,7 +120,7 @@ func startable(o *view.View, phase kubevirtv1.Phase) bool {
 	if o.Call != nil && (o.Call.Active() || !callWanted(o) || o.Now.Before(tryAgain(o.Call))) {
 		return false
 	}
-	return o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.StopStrategy() == kubevirtv1.HibernateSave && memoryReady(o)
+	return o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.StopStrategy() == kubevirtv1.HibernateSave && attach.Ready(o)
 }
 
 // goesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
@@ -218,8 +219,8 @@ func saveProgress(o *view.View) (f condition.Fault, failed bool) {
 		return condition.Fault{Reason: condition.ReasonWaiting, Message: "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
 	case o.Pod.Deleting():
 		return condition.Fault{Reason: condition.ReasonNotSaved, Message: "the VM's pod is being deleted, and the guest shuts down"}, true
-	case o.Instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !memoryReady(o):
-		return attachProgress(o)
+	case o.Instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !attach.Ready(o):
+		return attach.Progress(o)
 	case ended:
 		return failure(o, o.Call), true
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
@@ -128,7 +129,7 @@ func (r *Reconciler) observeSave(ctx context.Context, o *view.View) error {
 			o.Attachments = append(o.Attachments, &pods.Items[i])
 		}
 	}
-	if p := suspiciousAttachment(o); p != nil {
+	if p := attach.Suspicious(o); p != nil {
 		o.AttachTrouble, _ = r.eventsOf(ctx, p)
 	}
 	if _, is := lastImage(o); !is || o.Final() {

@@ -13,6 +13,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -64,7 +65,7 @@ func targetOf(o *view.View, w writtenImage) (claim, directory string, is bool) {
 	var claims, exact []string
 	for i := range o.Instance.Status.VolumeStatus {
 		h := o.Instance.Status.VolumeStatus[i].HibernationInfo
-		if h == nil || h.TargetFileName == "" || !o.Pod.Gone && mountedFromStart(o.Pod.Pod, h.ClaimName) != (w.folder == mounted) {
+		if h == nil || h.TargetFileName == "" || !o.Pod.Gone && attach.MountedFromStart(o.Pod.Pod, h.ClaimName) != (w.folder == mounted) {
 			continue
 		}
 		claims = append(claims, h.ClaimName)
@@ -195,9 +196,9 @@ func resuming(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevi
 	}
 	c := condition.New(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, condition.ReasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
-	if claim := imageClaim(o); claim != "" && o.Pod.Bound() && !attached(podOfClaim(o, claim), o.Pod.Spec.NodeName) {
+	if claim := attach.ImageClaim(o); claim != "" && o.Pod.Bound() && !attach.Attached(attach.Pod(o, claim), o.Pod.Spec.NodeName) {
 		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.Pod.Spec.NodeName
-		if f := attachFault(o, claim); f != nil {
+		if f := attach.Fault(o, claim); f != nil {
 			c.Reason, c.Message = f.Reason, f.Message
 		}
 	}
