@@ -116,12 +116,12 @@ type machine struct {
 	renewed                  time.Time     // the node's Lease
 	behind                   time.Duration // the node's clock is
 	heardAt                  time.Time     // the agent was heard last
-	vms                      map[types.UID]*guest
+	vms                      map[types.UID]*fakeGuest
 	promised                 map[types.UID]bool
 }
 
-// guest is a VM of a pod.
-type guest struct {
+// fakeGuest is a VM of a pod.
+type fakeGuest struct {
 	vm      string // the disk that it writes to
 	runs    bool
 	stays   bool // it does not shut down when asked to
@@ -211,7 +211,7 @@ func (w *world) addNode(name string) {
 
 // newMachine is one that was started just now.
 func (w *world) newMachine(name string) *machine {
-	return &machine{w: w, name: name, hardware: "hardware of " + name, renewed: w.now, heardAt: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
+	return &machine{w: w, name: name, hardware: "hardware of " + name, renewed: w.now, heardAt: w.now, vms: make(map[types.UID]*fakeGuest), promised: make(map[types.UID]bool)}
 }
 
 // replace cuts a node's machine off, whose guests run on, and has another one take its name. It returns under which the first
@@ -606,7 +606,7 @@ func (m *machine) sync(p *corev1.Pod) {
 		m.w.unhold(p)
 		return
 	case g == nil && m.promised[p.UID]:
-		m.vms[p.UID] = &guest{vm: scene.VM, code: 1, state: nodev1.State_STATE_CRASHED}
+		m.vms[p.UID] = &fakeGuest{vm: scene.VM, code: 1, state: nodev1.State_STATE_CRASHED}
 		return
 	case g == nil:
 		m.vms[p.UID] = m.start(p)
@@ -631,16 +631,16 @@ func (m *machine) sync(p *corev1.Pod) {
 }
 
 // start is the guest of a pod, which waits for its image if that is to be attached.
-func (m *machine) start(p *corev1.Pod) *guest {
+func (m *machine) start(p *corev1.Pod) *fakeGuest {
 	vmi := m.w.instance()
 	if vmi != nil && view.UIDOf(p.Labels) == vmi.UID && convert.AttachedImage(vmi) != nil {
-		return &guest{vm: scene.VM, reads: readingTurns}
+		return &fakeGuest{vm: scene.VM, reads: readingTurns}
 	}
-	return &guest{vm: scene.VM, runs: true, state: nodev1.State_STATE_RUNNING}
+	return &fakeGuest{vm: scene.VM, runs: true, state: nodev1.State_STATE_RUNNING}
 }
 
 // read is a turn of a shim that reads the image that its guest goes on from.
-func (m *machine) read(p *corev1.Pod, g *guest) {
+func (m *machine) read(p *corev1.Pod, g *fakeGuest) {
 	switch attached := m.w.attaches(p.UID, m.name); {
 	case m.noAgent:
 	case attached:
@@ -676,7 +676,7 @@ func (m *machine) say(p *corev1.Pod, state corev1.ContainerState) {
 	m.w.must(m.w.server.Status().Update(m.w.t.Context(), p))
 }
 
-func (g *guest) stop(why nodev1.EndReason) {
+func (g *fakeGuest) stop(why nodev1.EndReason) {
 	if !g.runs {
 		return
 	}
@@ -687,7 +687,7 @@ func (g *guest) stop(why nodev1.EndReason) {
 }
 
 // guest is the one that runs.
-func (w *world) guest() *guest {
+func (w *world) guest() *fakeGuest {
 	for _, m := range w.nodes {
 		for _, g := range m.vms {
 			if g.runs {

@@ -86,14 +86,14 @@ func (w *world) loseCalls(process int) {
 	delete(w.calls, process)
 }
 
-func (g *guest) undo() {
+func (g *fakeGuest) undo() {
 	if g.saving != nil && g.runs {
 		g.state = nodev1.State_STATE_RUNNING
 	}
 	g.saving = nil
 }
 
-func (g *guest) reference() *nodev1.ImageReference {
+func (g *fakeGuest) reference() *nodev1.ImageReference {
 	if g.image == "" {
 		return nil
 	}
