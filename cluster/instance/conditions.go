@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,11 +10,10 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/guest"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // takenPatience is how long an agent may take to take up a VM whose container runs, before the
@@ -38,8 +36,8 @@ func conditionsOf(o *view.View, phase kubevirtv1.Phase, why condition.Fault) []k
 			all = append(all, condition.New(condition.PodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
 		}
 	}
-	all = append(all, guestConditions(o, phase)...)
-	all = append(all, resizeConditions(o, phase)...)
+	all = append(all, guest.Conditions(o, phase)...)
+	all = append(all, guest.ResizeConditions(o, phase)...)
 	for _, c := range []*kubevirtv1.Condition{hibernating(o, phase, why), resuming(o, phase, why)} {
 		if c != nil {
 			all = append(all, *c)
@@ -76,7 +74,7 @@ func readyNow(o *view.View, phase kubevirtv1.Phase, why condition.Fault, f *cond
 			f = unscheduled(o)
 		}
 		return no(condition.ReasonGuestNotRunning, "the guest has not started yet"+because(f))
-	case isPaused(o):
+	case guest.Paused(o):
 		return no(condition.ReasonGuestNotRunning, "the guest is paused")
 	}
 	c := view.PodCondition(o.Pod.Pod, readyCondition(o.Pod.Pod))
@@ -109,14 +107,6 @@ func unscheduled(o *view.View) *condition.Fault {
 		return nil
 	}
 	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + asSaved(o)}
-}
-
-// isPaused: the agent says so, or has said so before it was lost.
-func isPaused(o *view.View) bool {
-	if s := o.Pod.Report.VM.GetStatus().GetState(); o.Pod.Report.Current && o.Pod.Report.VM != nil && s != nodev1.State_STATE_SAVING {
-		return s == nodev1.State_STATE_PAUSED
-	}
-	return condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
 }
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
@@ -162,96 +152,4 @@ func untaken(o *view.View) *condition.Fault {
 	}
 	return &condition.Fault{Reason: condition.ReasonFailedStart, Message: "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
 		o.Pod.Spec.NodeName + " has not started its VM: see that agent's log"}
-}
-
-// guestConditions are what the agent says. While it is not heard, they stay as they are.
-func guestConditions(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
-	if view.IsFinal(phase) || o.Pod == nil {
-		return nil
-	}
-	vm := o.Pod.Report.VM
-	if !o.Pod.Report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
-		return keptConditions(o)
-	}
-	var all []kubevirtv1.Condition
-	switch was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused); {
-	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
-		reason, message := pauseReason(vm)
-		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.InWords(message)))
-	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
-		all = append(all, *was) // it is paused again if the save fails
-	}
-	all = append(all, agentConditions(o, vm.GetStatus().GetGuest())...)
-	all = append(all, credentialCondition(o, vm.GetStatus().GetGuest().GetCredentials())...)
-	if vm.GetStatus().GetHypervisor() == "emulation" {
-		all = append(all, condition.New(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, condition.ReasonEmulation,
-			"the VM is emulated, which is slow: "+o.InWords(vm.GetStatus().GetHypervisorReason())))
-	}
-	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, o.InWords(limits(vm))))
-	}
-	return all
-}
-
-// limits is what the guest lacks behind the VMM's own network, and why it is there.
-func limits(vm *nodev1.VirtualMachine) string {
-	text := "the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone, and at no IPv6 address; QEMU accepts connections itself, so that tcpSocket probes succeed whatever the guest does"
-	if why := vm.GetStatus().GetNetworkLimited(); why != "" {
-		return text + ": " + condition.Clip(why, condition.MaxGuestText)
-	}
-	return text
-}
-
-// agentConditions are those of the agent in the guest. One that has not answered yet may be
-// supported.
-func agentConditions(o *view.View, g *nodev1.GuestStatus) []kubevirtv1.Condition {
-	if !g.GetAgentConnected() {
-		return nil
-	}
-	all := []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, condition.ReasonAgentConnected, "")}
-	if c := g.GetGuestAgentCondition(); c != nil && !c.GetSupported() {
-		all = append(all, condition.New(kubevirtv1.ConditionAgentVersionNotSupported, metav1.ConditionTrue, condition.ReasonAgentLacks, condition.Clip(c.GetReason(), condition.MaxMessage)))
-	}
-	return all
-}
-
-// credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
-// brings in; none: nobody has said.
-func credentialCondition(o *view.View, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
-	switch {
-	case c == nil:
-		return nil
-	case c.GetSynchronized():
-		return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, condition.ReasonCredentials, "")}
-	}
-	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, o.InWords(c.GetMessage()))}
-}
-
-func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
-
-// keptConditions are those of the guest's as they were last known.
-func keptConditions(o *view.View) []kubevirtv1.Condition {
-	var all []kubevirtv1.Condition
-	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
-		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, condition.NetworkLimited} {
-		if c := condition.Find(o.Instance.Status.Conditions, of); c != nil {
-			all = append(all, *c)
-		}
-	}
-	return all
-}
-
-// pauseReason is why a VM is paused, as KubeVirt spells it, and in words.
-func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
-	s := vm.GetStatus()
-	switch s.GetPauseReason() {
-	case nodev1.PauseReason_PAUSE_REASON_IO_ERROR:
-		if disk := s.GetPauseDisk(); disk != "" {
-			return condition.ReasonPausedIOError, "disk " + disk + " could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
-		}
-		return condition.ReasonPausedIOError, "a disk could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
-	case nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED, nodev1.PauseReason_PAUSE_REASON_OTHER:
-		return condition.ReasonPaused, s.GetMessage()
-	}
-	return condition.ReasonPausedByUser, "the guest was paused, or started paused: it goes on when it is resumed"
 }

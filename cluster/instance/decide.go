@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/guest"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -29,7 +30,7 @@ import (
 func decide(o *view.View) (next action.Action, again time.Duration) {
 	rules := []func(*view.View) action.Action{cancelSave, endOthers}
 	if o.Instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, attach.Detach, attach.Attach,
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, guest.Resize, attach.Detach, attach.Attach,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {

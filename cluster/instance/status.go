@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/guest"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -59,7 +60,7 @@ func statusOf(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
 	}
 	podStatus(o, s)
 	if phase == kubevirtv1.PhaseRunning && o.Pod.Report.Current && o.Pod.Report.VM != nil {
-		guestStatus(o, s, o.Pod.Report.VM)
+		guest.Fill(o, s, o.Pod.Report.VM)
 		paceGuest(o, s)
 	}
 	return s
@@ -72,7 +73,7 @@ func fillAsked(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + condition.Clip(generation, condition.MaxGuestText)
 	}
 	if s.Memory == nil {
-		if q := requestedMemory(&o.Instance.Spec.Domain); q != nil {
+		if q := guest.RequestedMemory(&o.Instance.Spec.Domain); q != nil {
 			s.Memory = &kubevirtv1.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
 		}
 	}
