@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
@@ -37,7 +38,7 @@ func utilityStatuses(o *view.View, recorded map[string]kubevirtv1.VolumeStatus) 
 	}
 	for name, s := range recorded {
 		gone := !slices.ContainsFunc(wanted, func(v *kubevirtv1.UtilityVolume) bool { return v.Name == name })
-		if gone && isTarget(o, s) && unresolved(o) {
+		if gone && save.IsTarget(o, s) && save.Unresolved(o) {
 			all = append(all, s)
 		}
 	}

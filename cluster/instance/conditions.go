@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -38,7 +39,7 @@ func conditionsOf(o *view.View, phase kubevirtv1.Phase, why condition.Fault) []k
 	}
 	all = append(all, guest.Conditions(o, phase)...)
 	all = append(all, guest.ResizeConditions(o, phase)...)
-	for _, c := range []*kubevirtv1.Condition{hibernating(o, phase, why), resuming(o, phase, why)} {
+	for _, c := range []*kubevirtv1.Condition{save.Condition(o, phase, why), save.RestoreCondition(o, phase, why)} {
 		if c != nil {
 			all = append(all, *c)
 		}
@@ -106,7 +107,7 @@ func unscheduled(o *view.View) *condition.Fault {
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
-	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + asSaved(o)}
+	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + save.NodesLikeTheSaved(o)}
 }
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known

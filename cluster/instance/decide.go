@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -28,9 +29,9 @@ import (
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
 func decide(o *view.View) (next action.Action, again time.Duration) {
-	rules := []func(*view.View) action.Action{cancelSave, endOthers}
+	rules := []func(*view.View) action.Action{save.Cancel, endOthers}
 	if o.Instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, guest.Resize, attach.Detach, attach.Attach,
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, save.Start, hurryGuest, guest.Resize, attach.Detach, attach.Attach,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {
@@ -254,11 +255,11 @@ func changesDue(o *view.View) (due []time.Time) {
 		}
 		due = append(due, next)
 	}
-	if o.Call != nil && !o.Call.Active() && callWanted(o) {
-		due = append(due, tryAgain(o.Call))
+	if o.Call != nil && !o.Call.Active() && save.Wanted(o) {
+		due = append(due, save.TryAgain(o.Call))
 	}
 	if o.Call != nil && o.Call.Unsure {
-		due = append(due, sureBy(o.Call))
+		due = append(due, save.SureBy(o.Call))
 	}
 	if next := attach.NextLook(o); !next.IsZero() {
 		due = append(due, next)

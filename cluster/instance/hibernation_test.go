@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -44,14 +45,14 @@ func TestDecideSaves(t *testing.T) {
 		{"mounted, being saved", scene.Saving(true, scene.Runs(scene.SavesV)).Called(), ""},
 		{"mounted, nobody wants it", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))), ""},
 		{"saved just now", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(time.Second)), ""},
-		{"saved, and goes on for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(endsWithin + 2*time.Second)), "save"},
+		{"saved, and goes on for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.DoneAgo(save.EndsWithin + 2*time.Second)), "save"},
 		{"failed just now", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(time.Second, 1, scene.ErrSave)), ""},
-		{"failed a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry+2*time.Second, 1, scene.ErrSave)), "save"},
-		{"failed often, a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry+2*time.Second, 2, scene.ErrSave)), ""},
+		{"failed a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(save.FirstTry+2*time.Second, 1, scene.ErrSave)), "save"},
+		{"failed often, a while ago", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(save.FirstTry+2*time.Second, 2, scene.ErrSave)), ""},
 		{"failed, agent away", scene.Saving(true, scene.RunsSince(time.Hour)).Called(scene.FailedAgo(time.Hour, 1, scene.ErrSave)), ""},
 		{"cancelled", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(), "cancel"},
 		{"cancelled, cut off just now", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(time.Second, 1, scene.ErrLost), scene.Unsure), ""},
-		{"cancelled, cut off a while ago", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(firstTry, 1, scene.ErrLost), scene.Unsure), "cancel"},
+		{"cancelled, cut off a while ago", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(save.FirstTry, 1, scene.ErrLost), scene.Unsure), "cancel"},
 		{"cancelled, known", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(scene.Cancelled), ""},
 		{"deleted while it is saved", scene.Saving(true, scene.Runs(scene.SavesV)).Deleted().Called(), "cancel"},
 		{"its pod is deleted while it is saved", scene.Saving(true, scene.Runs(scene.SavesV), scene.Ending).Called(), ""},
@@ -160,7 +161,7 @@ func TestTargets(t *testing.T) {
 		{"cancelled, mounted, not known", scene.Unasked(recorded(scene.Saving(true, scene.RunsSince(time.Hour)))), scene.Directory},
 		{"to suspend", scene.ToSuspend(scene.Saving(true, scene.Runs(scene.Running))), ""},
 	} {
-		if got := recordedTarget(statusOf(c.in.View), "hibernate-memory"); got != c.want {
+		if got := save.RecordedTarget(statusOf(c.in.View), "hibernate-memory"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -214,7 +215,7 @@ func TestHibernating(t *testing.T) {
 		{"agent lost", scene.Saving(true, scene.RunsSince(time.Hour)).Called(scene.FailedAgo(0, 1, scene.ErrLost)), yes, condition.ReasonWaiting, "agent on node node-a is not heard"},
 		{"agent lost and back", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, scene.ErrLost)), no, condition.ReasonSaveFailed, "save on node node-a was cut off"},
 		{"agent lost and not asked", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(0, 1, scene.ErrLost), scene.Unsure), yes, condition.ReasonWaiting, "is being undone"},
-		{"agent lost and not asked for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(firstTry, 1, scene.ErrLost), scene.Unsure), no, condition.ReasonSaveFailed, "was cut off"},
+		{"agent lost and not asked for long", scene.Saving(true, scene.Runs(scene.Running)).Called(scene.FailedAgo(save.FirstTry, 1, scene.ErrLost), scene.Unsure), no, condition.ReasonSaveFailed, "was cut off"},
 		{"being cancelled", scene.Unasked(scene.Saving(true, scene.Runs(scene.SavesV))).Called(scene.Cancelled), yes, condition.ReasonCancelling, "not known yet"},
 		{"cancelled, cut off", scene.Unasked(scene.Saving(true, scene.Runs(scene.Running))).Called(scene.Cancelled, scene.FailedAgo(0, 1, scene.ErrLost), scene.Unsure), yes, condition.ReasonCancelling, "not known yet"},
 		{"cancelled, agent away", scene.Unasked(scene.ToTarget(scene.Saving(true, scene.RunsSince(time.Hour)))), yes, condition.ReasonCancelling, "not known yet"},
@@ -268,17 +269,6 @@ func TestHibernating(t *testing.T) {
 		}
 		if got.Status != c.status || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %s %s %q, want %s %s %q", c.name, got.Status, got.Reason, got.Message, c.status, c.reason, c.says)
-		}
-	}
-}
-
-// TestTryAgain: twice as long after each failure, and five minutes at most.
-func TestTryAgain(t *testing.T) {
-	for failures, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 5: 160 * time.Second, 6: 5 * time.Minute, 1000: 5 * time.Minute} {
-		c := saves.Call{State: saves.Ended, Err: scene.ErrSave, Failures: failures, At: scene.Time}
-		c.Directory = "x"
-		if got := tryAgain(&c).Sub(scene.Time); got < want || got > want+time.Second {
-			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
 	}
 }

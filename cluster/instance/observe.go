@@ -20,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -132,7 +133,7 @@ func (r *Reconciler) observeSave(ctx context.Context, o *view.View) error {
 	if p := attach.Suspicious(o); p != nil {
 		o.AttachTrouble, _ = r.eventsOf(ctx, p)
 	}
-	if _, is := lastImage(o); !is || o.Final() {
+	if _, is := save.LastImage(o); !is || o.Final() {
 		return nil
 	}
 	o.Images = r.Images(o.Pod.Pod)

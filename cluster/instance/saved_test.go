@@ -1,17 +1,13 @@
 package instance
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -19,39 +15,6 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
-
-// TestSavedWords: what a shim says that a VM was saved to is taken as it is to be, or not at all.
-func TestSavedWords(t *testing.T) {
-	const folder = contract.HibernationFolder + "/x"
-	for _, c := range []struct {
-		message string
-		want    writtenImage
-	}{
-		{scene.SavedTo(scene.Image, folder), writtenImage{scene.Image, folder}},
-		{scene.SavedTo(scene.Image, folder) + "\n", writtenImage{scene.Image, folder}},
-		{scene.SavedTo(scene.Image, ""), writtenImage{}},
-		{scene.SavedTo("", folder), writtenImage{}},
-		{scene.SavedTo(scene.Image, " "+folder), writtenImage{}},
-		{scene.SavedTo(scene.Image, folder+" and more"), writtenImage{}},
-		{scene.SavedTo(scene.Image, folder+"\nmore"), writtenImage{}},
-		{scene.SavedTo("../../etc", folder), writtenImage{}},
-		{scene.SavedTo(strings.ToUpper(scene.Image), folder), writtenImage{}},
-		{scene.SavedTo(scene.Image, "/"+strings.Repeat("a", maxFolder)), writtenImage{}},
-		{strings.Replace(scene.SavedTo(scene.Image, folder), contract.GuestSaved, contract.GuestShutdown, 1), writtenImage{}},
-		{"saved image " + scene.Image + " " + folder, writtenImage{scene.Image, folder}},
-		{"saved image " + scene.Image + "  " + folder, writtenImage{}},
-		{"once saved image " + scene.Image + " " + folder, writtenImage{}},
-		{"", writtenImage{}},
-	} {
-		got, is := writtenBy(contract.ReadEnding(c.message))
-		if !is {
-			got = writtenImage{}
-		}
-		if got != c.want {
-			t.Errorf("%.80q: %+v, want %+v", c.message, got, c.want)
-		}
-	}
-}
 
 // TestSavedImage: which image is a guest's that ended.
 func TestSavedImage(t *testing.T) {
@@ -124,38 +87,6 @@ func TestSavedDetails(t *testing.T) {
 	s.Call.Result.ImageId = "another"
 	if got := statusOf(s.View).SavedImage; !got.Paused || got.SizeBytes != 0 {
 		t.Errorf("by the result of another image: paused %v, %d bytes", got.Paused, got.SizeBytes)
-	}
-}
-
-// TestNodeSelector: a guest that has seen its node's CPU goes on where that is the same.
-func TestNodeSelector(t *testing.T) {
-	labels := map[string]string{
-		corev1.LabelArchStable: "amd64", contract.LabelHypervisorState + "kvm": "works", contract.LabelHypervisorState + "mshv": "absent",
-		contract.LabelHostModelCPU + "Skylake": "true", contract.LabelCPUModel + "Haswell": "true", "zone": "a",
-	}
-	const kvm, host = contract.LabelHypervisorState + "kvm", contract.LabelHostModelCPU + "Skylake"
-	model := func(name string) *kubevirtv1.CPU { return &kubevirtv1.CPU{Model: name} }
-	for _, c := range []struct {
-		name       string
-		hypervisor string
-		cpu        *kubevirtv1.CPU
-		want       []string
-	}{
-		{"no CPU said", "kvm", nil, []string{corev1.LabelArchStable, kvm, host}},
-		{"no model", "kvm", model(""), []string{corev1.LabelArchStable, kvm, host}},
-		{"the host's model", "kvm", model(convert.HostModel), []string{corev1.LabelArchStable, kvm, host}},
-		{"the host's CPU", "kvm", model(convert.HostPassthrough), []string{corev1.LabelArchStable, kvm, host}},
-		{"a model", "kvm", model("Haswell"), []string{corev1.LabelArchStable, kvm}},
-		{"emulated", "emulation", nil, []string{corev1.LabelArchStable}},
-		{"a hypervisor that does not work by the labels", "mshv", model("Haswell"), []string{corev1.LabelArchStable}},
-	} {
-		got := nodeSelector(labels, c.hypervisor, c.cpu)
-		if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, slices.Sorted(slices.Values(c.want))) {
-			t.Errorf("%s: %v, want %v", c.name, keys, c.want)
-		}
-	}
-	if got := nodeSelector(nil, "kvm", nil); got != nil {
-		t.Errorf("of a node that is gone: %v", got)
 	}
 }
 

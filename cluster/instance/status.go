@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
@@ -47,12 +48,12 @@ func statusOf(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
 	s.Phase = phase
 	enterPhase(o, s)
 	if view.IsFinal(phase) {
-		s.SavedImage = savedAs(o, why)
+		s.SavedImage = save.SavedAs(o, why)
 		return s
 	}
 	if phase != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
 		s.VolumeStatus = volumeStatuses(o, phase)
-		setTargets(o, s)
+		save.SetTargets(o, s)
 	}
 	fillAsked(o, s)
 	if o.Pod == nil || o.Pod.Gone {
@@ -267,7 +268,7 @@ func silentNode(o *view.View, since time.Time) *condition.Fault {
 func endOf(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 	phase, why := saidEnd(o)
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.Instance) != nil && !o.Ran(phase) {
-		why.Reason = restoreReason(o, why)
+		why.Reason = save.RestoreReason(o, why)
 		why.Message = contract.ReadSentence(why.Message).Message
 	}
 	why.Message = o.InWords(why.Message)
@@ -281,7 +282,7 @@ var suspended = condition.Fault{Reason: condition.ReasonSuspended, Message: "the
 // known of the node.
 func saidEnd(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 	p := o.Pod
-	if phase, f, is := savedEnd(o); is {
+	if phase, f, is := save.End(o); is {
 		return phase, f
 	}
 	if o.Ending(true).Reason == contract.GuestSuspended {

@@ -1,7 +1,6 @@
-package instance
+package save
 
 import (
-	"cmp"
 	"math"
 	"path"
 	"regexp"
@@ -28,35 +27,35 @@ var imageID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // maxFolder bounds the path of an image, in bytes.
 const maxFolder = 512
 
-// writtenImage is one that a guest was saved to: its identifier and its folder, as the shim had it
+// Image is a memory image that a guest was saved to: its identifier and its folder, as the shim had it
 // from its caller.
-type writtenImage struct{ id, folder string }
+type Image struct{ id, folder string }
 
 // writtenBy returns what the shim of a VM says that it was saved to.
-func writtenBy(e contract.Ending) (w writtenImage, is bool) {
+func writtenBy(e contract.Ending) (w Image, is bool) {
 	is = e.Reason == contract.GuestSaved && imageID.MatchString(e.Image) && e.Directory != "" &&
 		len(e.Directory) <= maxFolder && !strings.ContainsAny(e.Directory, " \t\n")
-	return writtenImage{e.Image, e.Directory}, is
+	return Image{e.Image, e.Directory}, is
 }
 
-// lastImage is what the VM was saved to as it ended: by the words of the container, which the kubelet
+// LastImage is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
-func lastImage(o *view.View) (w writtenImage, is bool) {
+func LastImage(o *view.View) (w Image, is bool) {
 	if w, is := writtenBy(o.Ending(true)); is {
 		return w, true
 	}
 	s := o.Pod.Report.VM.GetStatus()
 	image := s.GetImage()
 	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
-		return writtenImage{}, false
+		return Image{}, false
 	}
-	return writtenImage{image.GetImageId(), image.GetPath()}, true
+	return Image{image.GetImageId(), image.GetPath()}, true
 }
 
 // targetOf returns where on which claim an image is that somebody here asked for: the status says
 // which claims guests were to be saved to. A controller that has lost its lead may have named a
 // directory after that in the status, so that any of this VM's names will do.
-func targetOf(o *view.View, w writtenImage) (claim, directory string, is bool) {
+func targetOf(o *view.View, w Image) (claim, directory string, is bool) {
 	directory = path.Base(w.folder)
 	mounted := path.Join(contract.HibernationFolder, directory)
 	if w.folder != mounted && w.folder != directory || !ours(directory, o.Instance.Name) {
@@ -81,8 +80,8 @@ func targetOf(o *view.View, w writtenImage) (claim, directory string, is bool) {
 	return "", "", false
 }
 
-// savedAs is savedImage of an instance that ends for that reason.
-func savedAs(o *view.View, why condition.Fault) *kubevirtv1.SavedImage {
+// SavedAs is what the guest of an instance that ends for that reason goes on from; nil: it was not saved.
+func SavedAs(o *view.View, why condition.Fault) *kubevirtv1.SavedImage {
 	if why.Reason != condition.ReasonSaved || o.Pod == nil {
 		return nil
 	}
@@ -92,7 +91,7 @@ func savedAs(o *view.View, why condition.Fault) *kubevirtv1.SavedImage {
 // savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
 // anybody here.
 func savedImage(o *view.View) *kubevirtv1.SavedImage {
-	w, is := lastImage(o)
+	w, is := LastImage(o)
 	if !is {
 		return nil
 	}
@@ -165,9 +164,9 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 	return selector
 }
 
-// savedEnd is the phase of an instance whose guest was saved; not known: it was not.
-func savedEnd(o *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
-	w, is := lastImage(o)
+// End is the phase of an instance whose guest was saved; not known: it was not.
+func End(o *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
+	w, is := LastImage(o)
 	if !is {
 		return "", condition.Fault{}, false
 	}
@@ -175,58 +174,4 @@ func savedEnd(o *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Reason: condition.ReasonSaved, Message: "the guest was saved to claim " + claim}, true
 	}
 	return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true
-}
-
-// restoreReason is why a guest did not go on from its image, in a word.
-func restoreReason(o *view.View, why condition.Fault) string {
-	for _, e := range []contract.Ending{o.Ending(false), contract.ReadSentence(why.Message)} {
-		if contract.RestoreRefused(e.Reason) {
-			return e.Reason
-		}
-	}
-	return cmp.Or(why.Reason, condition.ReasonRestoreFailed)
-}
-
-// resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
-// its guest boots, or runs.
-func resuming(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
-	image := convert.RestoreFrom(o.Instance)
-	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.Ran(phase) {
-		return nil
-	}
-	c := condition.New(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, condition.ReasonResuming,
-		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
-	if claim := attach.ImageClaim(o); claim != "" && o.Pod.Bound() && !attach.Attached(attach.Pod(o, claim), o.Pod.Spec.NodeName) {
-		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.Pod.Spec.NodeName
-		if f := attach.Fault(o, claim); f != nil {
-			c.Reason, c.Message = f.Reason, f.Message
-		}
-	}
-	if view.IsFinal(phase) {
-		c = condition.New(c.Type, metav1.ConditionFalse, cmp.Or(why.Reason, condition.ReasonRestoreFailed), why.Message)
-	}
-	return &c
-}
-
-// asSaved says that a guest which goes on from an image waits for a node like the one that it was
-// saved on; empty: it boots.
-func asSaved(o *view.View) string {
-	image := convert.RestoreFrom(o.Instance)
-	if image == nil {
-		return ""
-	}
-	text := "; the guest was saved"
-	if image.NodeName != "" {
-		text += " on node " + image.NodeName
-	}
-	text += " and waits for a node like that"
-	if len(image.NodeSelector) > 0 {
-		var labels []string
-		for key, value := range image.NodeSelector {
-			labels = append(labels, key+"="+value)
-		}
-		slices.Sort(labels)
-		text += ", with the labels " + strings.Join(labels, ", ")
-	}
-	return text
 }
