@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/phase"
 	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -20,10 +21,6 @@ import (
 // takenPatience is how long an agent may take to take up a VM whose container runs, before the
 // instance says so.
 const takenPatience = time.Minute
-
-// disputePatience is how much later than the kubelet an agent may say that a VM has ended, before the
-// instance says so.
-const disputePatience = time.Minute
 
 // conditionsOf are the conditions of an instance that comes to this phase. why is the reason of that.
 func conditionsOf(o *view.View, phase kubevirtv1.Phase, why condition.Fault) []kubevirtv1.Condition {
@@ -112,10 +109,10 @@ func unscheduled(o *view.View) *condition.Fault {
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
 // to be wrong.
-func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *condition.Fault {
+func unsynchronized(o *view.View, to kubevirtv1.Phase, why condition.Fault) *condition.Fault {
 	switch {
-	case view.IsFinal(phase):
-		if view.Entered(&o.Instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
+	case view.IsFinal(to):
+		if view.Entered(&o.Instance.Status, kubevirtv1.PhaseRunning) || to == kubevirtv1.PhaseSucceeded {
 			return nil
 		}
 		return &condition.Fault{Reason: condition.ReasonFailedStart, Message: why.Message}
@@ -127,16 +124,16 @@ func unsynchronized(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *
 	}
 	switch {
 	case o.Pod.Replaced && o.Pod.Lives() && !o.Pod.Node.FormerOff:
-		return otherMachine(o)
-	case phase == kubevirtv1.PhaseScheduling && o.Pod.Rejected() && !o.Pod.Report.Current:
+		return phase.OtherMachine(o)
+	case to == kubevirtv1.PhaseScheduling && o.Pod.Rejected() && !o.Pod.Report.Current:
 		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "node " + o.Pod.Spec.NodeName + " rejected the VM's pod (" + o.Pod.Status.Message +
 			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
-	case phase == kubevirtv1.PhaseScheduling:
+	case to == kubevirtv1.PhaseScheduling:
 		return o.Pod.Trouble
-	case phase == kubevirtv1.PhaseScheduled && !o.Pod.Report.Current:
+	case to == kubevirtv1.PhaseScheduled && !o.Pod.Report.Current:
 		return &condition.Fault{Reason: condition.ReasonAgentUnavailable, Message: "vmlet's agent on node " + o.Pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
-	case phase == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil:
+	case to == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil:
 		return untaken(o)
 	}
 	return nil

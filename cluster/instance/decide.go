@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/phase"
 	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -234,7 +235,7 @@ func changesDue(o *view.View) (due []time.Time) {
 		return due
 	}
 	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduling {
-		due = append(due, since.Add(scheduledPatience))
+		due = append(due, since.Add(phase.ScheduledPatience))
 	}
 	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil {
 		due = append(due, since.Add(takenPatience))
@@ -246,7 +247,7 @@ func changesDue(o *view.View) (due []time.Time) {
 		due = append(due, o.Now.Add(confirmAgain))
 	}
 	if t := view.ComputeEnd(o.Pod.Pod); t != nil && o.Pod.Lives() {
-		due = append(due, t.FinishedAt.Add(disputePatience))
+		due = append(due, t.FinishedAt.Add(phase.DisputePatience))
 	}
 	if n := o.Pod.Node; o.Pod.Bound() && !o.Pod.Report.Current && !n.Renewed.IsZero() {
 		next := n.LeaseDue()
