@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -129,7 +130,7 @@ func (t *round) finalize(ctx context.Context) error {
 
 func (t *round) label(ctx context.Context) error {
 	return t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
-		vmi.Labels = orEmpty(vmi.Labels)
+		vmi.Labels = lifecycle.OrEmpty(vmi.Labels)
 		vmi.Labels[contract.LabelNodeName] = vmi.Status.NodeName
 	})
 }
@@ -156,7 +157,7 @@ func (t *round) create(ctx context.Context) error {
 		t.o.Fault, t.again = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: err.Error()}, refusedAgain
 		return nil
 	}
-	setLabels(made, sharedLabels(vmi))
+	lifecycle.SetLabels(made, lifecycle.SharedLabels(vmi))
 	if found, err := t.findOthers(ctx, made); err != nil || found {
 		return err
 	}
@@ -279,7 +280,7 @@ func (t *round) release(ctx context.Context, p *view.Pod) error {
 
 func (t *round) relabel(ctx context.Context, p *view.Pod) error {
 	p.Relabelled = true
-	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.Instance)) })
+	return t.changePod(ctx, p, func(p *corev1.Pod) { lifecycle.SetLabels(p, lifecycle.SharedLabels(t.o.Instance)) })
 }
 
 // ask has an agent be called about a pod, and says how that has ended, if it has: a round that is
@@ -392,7 +393,7 @@ func (t *round) hurry(p *view.Pod) {
 	var grace *int64 // nil: the VM's own
 	what := "stop"
 	if s := t.o.Instance.Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = new(seconds(*s).Milliseconds())
+		grace = new(lifecycle.Seconds(*s).Milliseconds())
 		what = fmt.Sprintf("stop within %d s", *s)
 	}
 	t.end(p, what, hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {

@@ -7,18 +7,16 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/attach"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
+	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/phase"
 	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/contract"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // decide returns the next action; nil if there is none: the instance is looked at again after the time that it
@@ -30,10 +28,10 @@ import (
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
 func decide(o *view.View) (next action.Action, again time.Duration) {
-	rules := []func(*view.View) action.Action{save.Cancel, endOthers}
+	rules := []func(*view.View) action.Action{save.Cancel, lifecycle.EndOthers}
 	if o.Instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, save.Start, hurryGuest, guest.Resize, attach.Detach, attach.Attach,
-			releasePod, finalizeInstance, labelInstance, relabelPod)
+		rules = append(rules, lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod, writeStatus, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
+			lifecycle.ReleasePod, lifecycle.Finalize, lifecycle.LabelInstance, lifecycle.RelabelPod)
 	}
 	for _, rule := range rules {
 		if next := rule(o); next != nil {
@@ -43,160 +41,12 @@ func decide(o *view.View) (next action.Action, again time.Duration) {
 	return nil, nextLook(o)
 }
 
-// endOthers ends the pods of earlier instances, which nobody else looks after.
-func endOthers(o *view.View) action.Action {
-	for _, p := range o.Others {
-		switch {
-		case p.Gone:
-		case stranded(p):
-			return action.DestroyPod{Pod: p}
-		case !p.Deleting():
-			return action.DeletePod{Pod: p}
-		case askable(p):
-			return action.ConfirmEnd{Pod: p}
-		case p.Ended() && p.Held():
-			return action.ReleasePod{Pod: p}
-		}
-	}
-	return nil
-}
-
-func protectInstance(o *view.View) action.Action {
-	if o.Deleting() || o.Final() || slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
-		return nil
-	}
-	return action.Protect{}
-}
-
-func createPod(o *view.View) action.Action {
-	_, _, had := view.Active(&o.Instance.Status)
-	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || claims.Waits(o) != nil {
-		return nil
-	}
-	return action.CreatePod{}
-}
-
-func confirmEnd(o *view.View) action.Action {
-	if o.Pod == nil || o.Final() && !o.Pod.Held() || !askable(o.Pod) && !overUnheard(o.Pod, o.Now) {
-		return nil
-	}
-	return action.ConfirmEnd{Pod: o.Pod}
-}
-
-// askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
-// lost, and the agent may know. Of a pod that is gone its agent may not be heard: it is listened to
-// for the pods that are there.
-func askable(p *view.Pod) bool {
-	if p.Ended() || p.Confirming || p.Asked || p.Lives() || !p.Bound() && !p.Stray() {
-		return false
-	}
-	return p.Gone || p.Report.Current && (p.Deleting() || p.Terminal() || view.UnseenEnd(p.Pod) != nil || p.LostNode())
-}
-
-// overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
-func overUnheard(p *view.Pod, now time.Time) bool {
-	return p.Bound() && !p.Ended() && !p.Confirming && !p.Asked && p.Report.Current && view.Stopped(p.Report.VM) && !p.Silence(now).IsZero()
-}
-
-// endPod deletes the pod of an instance that is being deleted, one that failed before it was
-// bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
-// one whose node is lost.
-func endPod(o *view.View) action.Action {
-	p := o.Pod
-	switch {
-	case p == nil || p.Gone:
-	case stranded(p):
-		return action.DestroyPod{Pod: p}
-	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || claims.Refilled(o)) || o.Final() && !p.Ended()):
-		return action.DeletePod{Pod: p}
-	}
-	return nil
-}
-
-// stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
-func stranded(p *view.Pod) bool {
-	forced := p.Deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
-	return p.Bound() && p.Lost() && !forced
-}
-
 func writeStatus(o *view.View) action.Action {
 	s := statusOf(o)
 	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
 		return nil
 	}
 	return action.WriteStatus{Status: s, Events: news(&o.Instance.Status, s)}
-}
-
-// hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
-// after its pod was made: the pod's own stays as it is. The agent is asked again whenever
-// something has changed, and takes the earliest end that it has been asked for. A shim that waits for
-// a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
-// of is ended by nobody else.
-func hurryGuest(o *view.View) action.Action {
-	p, grace := o.Pod, o.Instance.Spec.TerminationGracePeriodSeconds
-	if p == nil || !p.Deleting() || p.Ended() || p.Hurried || !p.Report.Current || !view.Started(p.Report.VM) {
-		return nil
-	}
-	own := p.Report.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
-	switch {
-	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
-		return action.KillGuest{Pod: p}
-	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(o), view.UnseenEnd(p.Pod) != nil:
-		return action.HurryGuest{Pod: p}
-	}
-	return nil
-}
-
-// awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
-func awaitsInVain(o *view.View) bool {
-	state := o.Pod.Report.VM.GetStatus().GetState()
-	return convert.AwaitsSave(o.Instance) && (o.Call == nil || !o.Call.Active()) &&
-		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
-}
-
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
-
-// releasePod lets the pod go once the instance is known to have ended: it never gets another.
-func releasePod(o *view.View) action.Action {
-	if o.Pod == nil || !o.Pod.Held() || !o.Pod.Ended() || !o.Final() {
-		return nil
-	}
-	return action.ReleasePod{Pod: o.Pod}
-}
-
-func finalizeInstance(o *view.View) action.Action {
-	if !o.Deleting() || !o.Final() || !slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
-		return nil
-	}
-	if p := o.Pod; p != nil && (p.Held() || sleeps(o) && !p.Gone) || sleeps(o) && len(o.Attachments) > 0 {
-		return nil
-	}
-	return action.Finalize{}
-}
-
-// sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
-// Hibernated once the instance is gone.
-func sleeps(o *view.View) bool {
-	reason := o.Instance.Status.Reason
-	return reason == condition.ReasonSaved || reason == condition.ReasonSuspended
-}
-
-// labelInstance comes after Running is written, so that it delays nothing.
-func labelInstance(o *view.View) action.Action {
-	name := o.Instance.Status.NodeName
-	if o.Deleting() || o.Recorded() != kubevirtv1.PhaseRunning || name == "" || o.Instance.Labels[contract.LabelNodeName] == name {
-		return nil
-	}
-	return action.LabelInstance{}
-}
-
-// relabelPod has Services follow the labels of an instance that runs.
-func relabelPod(o *view.View) action.Action {
-	p := o.Pod
-	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || o.Final() || !relabelled(p.Pod, o.Instance) {
-		return nil
-	}
-	return action.RelabelPod{Pod: p}
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.

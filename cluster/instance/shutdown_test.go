@@ -10,6 +10,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
@@ -66,7 +67,7 @@ func TestAwaitsInVain(t *testing.T) {
 		"asked just now":   {waits(scene.Runs(scene.Running), func(p *view.Pod) { p.Hurried = true }), ""},
 		"its shim doesn't": {written(scene.Saving(true, scene.Runs(scene.Running), scene.Ending).Change(scene.StopBy(""))), ""},
 	} {
-		if got := nameOf(hurryGuest(c.s.View)); got != c.want {
+		if got := nameOf(lifecycle.HurryGuest(c.s.View)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

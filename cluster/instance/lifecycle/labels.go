@@ -1,4 +1,4 @@
-package instance
+package lifecycle
 
 import (
 	"maps"
@@ -8,14 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 )
 
 // podLabels are the labels of VMs' pods that are not the instance's, or are other pods'.
 var podLabels = []string{contract.LabelAttachedTo, contract.LabelApp, contract.LabelCreatedBy, contract.LabelInstanceID, contract.LabelInstanceName, contract.LabelNodeName}
 
-// sharedLabels are the labels that the pod has of the instance.
-func sharedLabels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
+// SharedLabels are the labels that the pod has of the instance.
+func SharedLabels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	all := maps.Clone(vmi.Labels)
 	maps.DeleteFunc(all, func(key, _ string) bool { return slices.Contains(podLabels, key) })
 	return all
@@ -28,7 +30,7 @@ func labelKeys(labels map[string]string) string {
 
 // relabelled: the instance's labels have changed since the pod got them.
 func relabelled(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) bool {
-	shared := sharedLabels(vmi)
+	shared := SharedLabels(vmi)
 	for key, value := range shared {
 		if has, is := p.Labels[key]; !is || has != value {
 			return true
@@ -37,10 +39,10 @@ func relabelled(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) bool {
 	return p.Annotations[contract.AnnotationLabels] != labelKeys(shared)
 }
 
-// setLabels gives the pod the instance's labels, and takes those away that it had of it
+// SetLabels gives the pod the instance's labels, and takes those away that it had of it
 // before. Labels that others have put on the pod stay.
-func setLabels(p *corev1.Pod, shared map[string]string) {
-	p.Labels, p.Annotations = orEmpty(p.Labels), orEmpty(p.Annotations)
+func SetLabels(p *corev1.Pod, shared map[string]string) {
+	p.Labels, p.Annotations = OrEmpty(p.Labels), OrEmpty(p.Annotations)
 	for _, key := range strings.Split(p.Annotations[contract.AnnotationLabels], ",") {
 		if _, still := shared[key]; !still && !slices.Contains(podLabels, key) {
 			delete(p.Labels, key)
@@ -50,9 +52,27 @@ func setLabels(p *corev1.Pod, shared map[string]string) {
 	p.Annotations[contract.AnnotationLabels] = labelKeys(shared)
 }
 
-// orEmpty is a copy of a map that can be written to.
-func orEmpty(m map[string]string) map[string]string {
+// OrEmpty is a copy of a map that can be written to.
+func OrEmpty(m map[string]string) map[string]string {
 	all := make(map[string]string, len(m)+1)
 	maps.Copy(all, m)
 	return all
+}
+
+// LabelInstance comes after Running is written, so that it delays nothing.
+func LabelInstance(o *view.View) action.Action {
+	name := o.Instance.Status.NodeName
+	if o.Deleting() || o.Recorded() != kubevirtv1.PhaseRunning || name == "" || o.Instance.Labels[contract.LabelNodeName] == name {
+		return nil
+	}
+	return action.LabelInstance{}
+}
+
+// RelabelPod has Services follow the labels of an instance that runs.
+func RelabelPod(o *view.View) action.Action {
+	p := o.Pod
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || o.Final() || !relabelled(p.Pod, o.Instance) {
+		return nil
+	}
+	return action.RelabelPod{Pod: p}
 }
