@@ -39,6 +39,13 @@ const killPatience = 30 * time.Second
 // when the VM has ended, which nobody waits for.
 const hurryPatience = 2 * time.Second
 
+// Reasons of events of what is done, as KubeVirt spells them.
+const (
+	eventCreated = "SuccessfulCreate"
+	eventDeleted = "SuccessfulDelete"
+	eventGone    = "Deleted"
+)
+
 // take carries out an action, and has what is observed follow it.
 func (t *round) take(ctx context.Context, a action.Action) error {
 	log.FromContext(ctx).V(1).Info("taking a step", "step", a.String())

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/attach"
@@ -15,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/phase"
 	"github.com/vmlet/vmlet/cluster/instance/save"
+	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
@@ -30,7 +29,7 @@ import (
 func decide(o *view.View) (next action.Action, again time.Duration) {
 	rules := []func(*view.View) action.Action{save.Cancel, lifecycle.EndOthers}
 	if o.Instance != nil {
-		rules = append(rules, lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod, writeStatus, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
+		rules = append(rules, lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod, status.Write, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
 			lifecycle.ReleasePod, lifecycle.Finalize, lifecycle.LabelInstance, lifecycle.RelabelPod)
 	}
 	for _, rule := range rules {
@@ -39,14 +38,6 @@ func decide(o *view.View) (next action.Action, again time.Duration) {
 		}
 	}
 	return nil, nextLook(o)
-}
-
-func writeStatus(o *view.View) action.Action {
-	s := statusOf(o)
-	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
-		return nil
-	}
-	return action.WriteStatus{Status: s, Events: news(&o.Instance.Status, s)}
 }
 
 // nextLook is when something is due though nothing changes; 0: nothing is.
@@ -88,7 +79,7 @@ func changesDue(o *view.View) (due []time.Time) {
 		due = append(due, since.Add(phase.ScheduledPatience))
 	}
 	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil {
-		due = append(due, since.Add(takenPatience))
+		due = append(due, since.Add(status.TakenPatience))
 	}
 	if !trouble.QuietSince(o).IsZero() {
 		due = append(due, trouble.NextReading(o))
@@ -116,7 +107,7 @@ func changesDue(o *view.View) (due []time.Time) {
 		due = append(due, next)
 	}
 	if c := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
-		due = append(due, c.LastProbeTime.Add(guestInterval))
+		due = append(due, c.LastProbeTime.Add(status.GuestInterval))
 	}
 	return due
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/phase"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
+	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -19,7 +20,7 @@ import (
 
 // written has the status be what would be written now.
 func written(s scene.Scene) scene.Scene {
-	s.Instance.Status = *statusOf(s.View)
+	s.Instance.Status = *status.Of(s.View)
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
+	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 )
@@ -32,7 +33,7 @@ func TestNodeShutsDown(t *testing.T) {
 		"had ended":       {scene.Saving(true, scene.Exited(0, ""), scene.ShutsDown).Change(hibernate, scene.StopBy("")), ""},
 		"agent not heard": {scene.Saving(true, scene.RunsSince(time.Hour), scene.ShutsDown).Change(hibernate, scene.StopBy("")), ""},
 	} {
-		if got := statusOf(c.s.View).EvacuationNodeName; got != c.want {
+		if got := status.Of(c.s.View).EvacuationNodeName; got != c.want {
 			t.Errorf("%s: leaves node %q, want %q", name, got, c.want)
 		}
 	}

@@ -52,39 +52,6 @@ func TestNextReading(t *testing.T) {
 	}
 }
 
-// TestImageFault: an image is named with the field that it is from.
-func TestImageFault(t *testing.T) {
-	waiting := func(reason, message string) func(*view.Pod) {
-		return func(p *view.Pod) {
-			scene.Bound(p)
-			p.Spec.InitContainers = []corev1.Container{{Name: "volumeroot", Image: "debian"}, {Name: "kernel-boot", Image: "kernels"}}
-			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
-		}
-	}
-	s := scene.Full().WithPod(waiting("ErrImagePull", "denied")).RecordedAs(kubevirtv1.PhaseScheduling)
-	s.Instance.Status.Phase = kubevirtv1.PhaseScheduling
-	s.Instance.Status.PhaseTransitionTimestamps = nil
-	const want = "image debian can't be pulled: correct spec.volumes[0].containerDisk.image, or set spec.volumes[0].containerDisk.imagePullSecret if the registry asks for credentials; the node says: denied"
-	check := func(reason, message string) {
-		t.Helper()
-		c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionSynchronized)
-		if c == nil || c.Reason != reason || c.Message != message {
-			t.Errorf("%+v, want %s, %s", c, reason, message)
-		}
-	}
-	check("ErrImagePull", want)
-	if c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady); c.Message != "the guest has not started yet: "+want {
-		t.Errorf("Ready says %q", c.Message)
-	}
-	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
-	check("ImagePullBackOff", want)
-	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
-	check("ImagePullBackOff", strings.Replace(want, "denied", `Back-off pulling image "debian": ErrImagePull: gone`, 1))
-	s.Pod.Spec.InitContainers[0].Image, s.Instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
-	s.Pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"
-	check("ImagePullBackOff", strings.NewReplacer("debian", "alpine", "denied", "Back-off").Replace(want))
-}
-
 // TestMissingSecret: an instance says what its pod waits for, in a condition and one event,
 // and costs nothing while it waits.
 func TestMissingSecret(t *testing.T) {

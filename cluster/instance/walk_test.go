@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
+	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
@@ -470,7 +471,7 @@ func TestRunsOnAnotherMachine(t *testing.T) {
 		"another":          {func(p *view.Pod) { p.Replaced = true }, true},
 		"another, tainted": {func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }, false},
 	} {
-		s := statusOf(scene.On(kubevirtv1.PhaseRunning, scene.Runs(scene.Running), scene.Heard(scene.Running), c.change).View)
+		s := status.Of(scene.On(kubevirtv1.PhaseRunning, scene.Runs(scene.Running), scene.Heard(scene.Running), c.change).View)
 		got := condition.Find(s.Conditions, kubevirtv1.ConditionSynchronized)
 		if s.Phase != kubevirtv1.PhaseRunning || (got != nil) != c.warns {
 			t.Errorf("%s: %s, %+v", name, s.Phase, got)

@@ -273,7 +273,7 @@ func (w *world) late() bool { return w.cached != nil || w.refresh != nil || w.be
 // hibernates is what a condition says of a save, in a word.
 func (w *world) hibernates() string {
 	if vmi := w.instance(); vmi != nil {
-		return reasonOf(&vmi.Status, kubevirtv1.ConditionHibernationInProgress)
+		return condition.ReasonOf(&vmi.Status, kubevirtv1.ConditionHibernationInProgress)
 	}
 	return ""
 }
@@ -306,7 +306,7 @@ func (w *world) goesOn() {
 // resumes is what a condition says of a resume, in a word.
 func (w *world) resumes() string {
 	if vmi := w.instance(); vmi != nil {
-		return reasonOf(&vmi.Status, kubevirtv1.ConditionHibernationRestoreInProgress)
+		return condition.ReasonOf(&vmi.Status, kubevirtv1.ConditionHibernationRestoreInProgress)
 	}
 	return ""
 }

@@ -28,6 +28,14 @@ func Find(conditions []kubevirtv1.Condition, of string) *kubevirtv1.Condition {
 	return nil
 }
 
+// ReasonOf is the reason of the condition of a type; empty: there is none.
+func ReasonOf(s *kubevirtv1.VirtualMachineInstanceStatus, of string) string {
+	if c := Find(s.Conditions, of); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
 // Merge puts wanted in the place of those of known that are owned. One that says the same as
 // before keeps its times, and one of the same status the time of its transition.
 func Merge(known, wanted []kubevirtv1.Condition, now metav1.Time) []kubevirtv1.Condition {

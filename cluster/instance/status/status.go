@@ -1,4 +1,4 @@
-package instance
+package status
 
 import (
 	"time"
@@ -9,6 +9,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/guest"
 	"github.com/vmlet/vmlet/cluster/instance/phase"
@@ -17,16 +18,17 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-const (
-	// guestInterval is between two writes for the sake of the guest's own word: a guest that
-	// makes and removes interfaces all the time costs no more.
-	guestInterval = 15 * time.Second
-	// runtimeUser is the user of VMs' pods.
-	runtimeUser = 107
-)
+// Write writes the status if it says something new.
+func Write(o *view.View) action.Action {
+	s := Of(o)
+	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
+		return nil
+	}
+	return action.WriteStatus{Status: s, Events: Events(&o.Instance.Status, s)}
+}
 
-// statusOf is the status of the instance as it follows from all that is observed.
-func statusOf(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
+// Of is the status of the instance as it follows from all that is observed.
+func Of(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
 	s := o.Instance.Status.DeepCopy()
 	if o.Final() {
 		return s
@@ -131,9 +133,17 @@ func paceGuest(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	if connected == nil || same {
 		return
 	}
-	if !connected.LastProbeTime.IsZero() && o.Now.Before(connected.LastProbeTime.Add(guestInterval)) && recorded.Interfaces != nil {
+	if !connected.LastProbeTime.IsZero() && o.Now.Before(connected.LastProbeTime.Add(GuestInterval)) && recorded.Interfaces != nil {
 		s.Interfaces, s.GuestOSInfo = recorded.Interfaces, recorded.GuestOSInfo
 		return
 	}
 	connected.LastProbeTime = metav1.NewTime(o.Now)
 }
+
+const (
+	// GuestInterval is between two writes for the sake of the guest's own word: a guest that
+	// makes and removes interfaces all the time costs no more.
+	GuestInterval = 15 * time.Second
+	// runtimeUser is the user of VMs' pods.
+	runtimeUser = 107
+)

@@ -1,4 +1,4 @@
-package instance
+package status
 
 import (
 	"time"
@@ -18,14 +18,10 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// takenPatience is how long an agent may take to take up a VM whose container runs, before the
-// instance says so.
-const takenPatience = time.Minute
-
 // conditionsOf are the conditions of an instance that comes to this phase. why is the reason of that.
 func conditionsOf(o *view.View, phase kubevirtv1.Phase, why condition.Fault) []kubevirtv1.Condition {
 	f := unsynchronized(o, phase, why)
-	all := []kubevirtv1.Condition{readyNow(o, phase, why, f), notMigratable()}
+	all := []kubevirtv1.Condition{ready(o, phase, why, f), notMigratable()}
 	if f != nil {
 		all = append(all, condition.New(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.Reason, f.Message))
 	}
@@ -52,9 +48,9 @@ func notMigratable() kubevirtv1.Condition {
 		"vmlet does not migrate running VMs yet: shut the VM down and start it to have it on another node")
 }
 
-// readyNow follows the pod's readiness while the guest runs. Before that it says what keeps the
+// ready follows the pod's readiness while the guest runs. Before that it says what keeps the
 // guest from running, nil if nothing is known to: it is the condition that VMs have, too.
-func readyNow(o *view.View, phase kubevirtv1.Phase, why condition.Fault, f *condition.Fault) kubevirtv1.Condition {
+func ready(o *view.View, phase kubevirtv1.Phase, why condition.Fault, f *condition.Fault) kubevirtv1.Condition {
 	no := func(reason, message string) kubevirtv1.Condition {
 		return condition.New(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
 	}
@@ -145,9 +141,13 @@ func untaken(o *view.View) *condition.Fault {
 		return attach.Fault(o, claim)
 	}
 	since, runs := o.Pod.Runs()
-	if !runs || o.Now.Before(since.Add(takenPatience)) {
+	if !runs || o.Now.Before(since.Add(TakenPatience)) {
 		return nil
 	}
 	return &condition.Fault{Reason: condition.ReasonFailedStart, Message: "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
 		o.Pod.Spec.NodeName + " has not started its VM: see that agent's log"}
 }
+
+// TakenPatience is how long an agent may take to take up a VM whose container runs, before the
+// instance says so.
+const TakenPatience = time.Minute

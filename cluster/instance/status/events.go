@@ -1,4 +1,4 @@
-package instance
+package status
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -10,21 +10,17 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/view"
 )
 
-// Reasons of events, as KubeVirt spells them.
 const (
-	eventCreated      = "SuccessfulCreate"
-	eventDeleted      = "SuccessfulDelete"
 	eventStarted      = "Started"
 	eventStopped      = "Stopped"
-	eventGone         = "Deleted"
 	eventShuttingDown = "ShuttingDown"
 	eventPaused       = "Paused"
 	eventUnpaused     = "Unpaused"
 	eventUnscheduled  = "FailedScheduling"
 )
 
-// news is what is worth an event when one status follows another.
-func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []action.Event {
+// Events is what is worth an event when one status follows another.
+func Events(old, s *kubevirtv1.VirtualMachineInstanceStatus) []action.Event {
 	var all []action.Event
 	normal := func(reason, message string) {
 		all = append(all, action.Event{Kind: corev1.EventTypeNormal, Reason: reason, Message: message})
@@ -49,7 +45,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []action.Event {
 	if view.Entered(s, kubevirtv1.PhaseRunning) && !view.Entered(old, kubevirtv1.PhaseRunning) {
 		normal(eventStarted, "the guest runs on node "+s.NodeName)
 	}
-	if reasonOf(s, kubevirtv1.ConditionReady) == condition.ReasonPodTerminating && reasonOf(old, kubevirtv1.ConditionReady) != condition.ReasonPodTerminating {
+	if condition.ReasonOf(s, kubevirtv1.ConditionReady) == condition.ReasonPodTerminating && condition.ReasonOf(old, kubevirtv1.ConditionReady) != condition.ReasonPodTerminating {
 		normal(eventShuttingDown, message(kubevirtv1.ConditionReady))
 	}
 	if s.Phase == kubevirtv1.PhaseRunning {
@@ -75,18 +71,11 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []action.Event {
 	switch ran := view.Entered(s, kubevirtv1.PhaseRunning); {
 	case s.Phase == old.Phase:
 	case s.Phase == kubevirtv1.PhaseUnknown:
-		warning(reasonOf(s, kubevirtv1.ConditionReady), message(kubevirtv1.ConditionReady))
+		warning(condition.ReasonOf(s, kubevirtv1.ConditionReady), message(kubevirtv1.ConditionReady))
 	case s.Phase == kubevirtv1.PhaseSucceeded:
 		normal(eventStopped, message(kubevirtv1.ConditionReady))
 	case s.Phase == kubevirtv1.PhaseFailed && ran:
 		warning(eventStopped, message(kubevirtv1.ConditionReady))
 	}
 	return all
-}
-
-func reasonOf(s *kubevirtv1.VirtualMachineInstanceStatus, of string) string {
-	if c := condition.Find(s.Conditions, of); c != nil {
-		return c.Reason
-	}
-	return ""
 }

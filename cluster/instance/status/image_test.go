@@ -1,7 +1,6 @@
-package instance
+package status
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +48,7 @@ func TestSavedImage(t *testing.T) {
 		{"shut down", scene.ToTarget(scene.Saving(true, scene.Exited(0, ""), scene.EndedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
 		{"still there", scene.ToTarget(scene.Saving(true, scene.Runs(scene.Running))), ""},
 	} {
-		s := statusOf(c.in.View)
+		s := Of(c.in.View)
 		got := s.SavedImage
 		if c.want == "" {
 			if got != nil || s.Reason == condition.ReasonSaved {
@@ -73,7 +72,7 @@ func TestSavedDetails(t *testing.T) {
 	s.Instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
 	s.Instance.Status.Conditions = []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, condition.ReasonPausedByUser, "")}
 	s.Images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
-	got := statusOf(s.View).SavedImage
+	got := Of(s.View).SavedImage
 	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
 		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(scene.Time) {
 		t.Errorf("by the status alone: %+v", got)
@@ -81,58 +80,12 @@ func TestSavedDetails(t *testing.T) {
 	s = s.Called(scene.DoneAgo(0), func(c *saves.Call) {
 		c.Result = &nodev1.SaveResult{ImageId: scene.Image, ImageBytes: 1 << 63}
 	})
-	if got := statusOf(s.View).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
+	if got := Of(s.View).SavedImage; got.Paused || got.SizeBytes < 1<<62 {
 		t.Errorf("by the agent's result: paused %v, %d bytes", got.Paused, got.SizeBytes)
 	}
 	s.Call.Result.ImageId = "another"
-	if got := statusOf(s.View).SavedImage; !got.Paused || got.SizeBytes != 0 {
+	if got := Of(s.View).SavedImage; !got.Paused || got.SizeBytes != 0 {
 		t.Errorf("by the result of another image: paused %v, %d bytes", got.Paused, got.SizeBytes)
-	}
-}
-
-// TestResuming: what the conditions say of a guest that goes on, and why it did not.
-func TestResuming(t *testing.T) {
-	crashed := func(message string) func(*view.Pod) {
-		return func(p *view.Pod) {
-			scene.Exited(1, "")(p)
-			scene.EndedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
-			p.Report.VM.Status.Message = message
-		}
-	}
-	for _, c := range []struct {
-		name   string
-		in     scene.Scene
-		status metav1.ConditionStatus
-		reason string
-	}{
-		{"starts", scene.Resumed(scene.Runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, condition.ReasonResuming},
-		{"runs", scene.Resumed(scene.Runs(scene.Running)), "", ""},
-		{"paused", scene.Resumed(scene.Runs(scene.Paused)), "", ""},
-		{"ran, and was ended", scene.Resumed(scene.Exited(0, "")), "", ""},
-		{"used", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.RestoreImageUsed, "a guest has gone on from it"))), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the agent", scene.Resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"used, by the container, before its agent's report", scene.Resumed(func(p *view.Pod) {
-			crashed("QEMU aborted")(p)
-			scene.Exited(1, scene.EndedWith(contract.RestoreImageUsed, "a guest has gone on from it"))(p)
-		}), metav1.ConditionFalse, contract.RestoreImageUsed},
-		{"disk", scene.Resumed(scene.Exited(1, scene.EndedWith(contract.RestoreDiskChanged, "disk root"))), metav1.ConditionFalse, contract.RestoreDiskChanged},
-		{"disk, by an older shim", scene.Resumed(scene.Exited(1, "DiskChanged: disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
-		{"a word of its own", scene.Resumed(scene.Exited(1, "Panic: disk root")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
-		{"no words", scene.Resumed(scene.Exited(1, "")), metav1.ConditionFalse, condition.ReasonRestoreFailed},
-		{"node deleted", scene.Resumed(scene.RunsSince(0), scene.NoNode), metav1.ConditionFalse, "NodeDeleted"},
-		{"boots", scene.On(kubevirtv1.PhaseScheduled, scene.Runs(nodev1.State_STATE_STARTING)), "", ""},
-	} {
-		s := statusOf(c.in.View)
-		got := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
-		if got == nil {
-			got = &kubevirtv1.Condition{}
-		}
-		if got.Status != c.status || got.Reason != c.reason {
-			t.Errorf("%s: %s %s %q, want %s %s", c.name, got.Status, got.Reason, got.Message, c.status, c.reason)
-		}
-		if c.status == metav1.ConditionFalse && s.Reason != c.reason {
-			t.Errorf("%s: the status has reason %s, want %s", c.name, s.Reason, c.reason)
-		}
 	}
 }
 
@@ -161,33 +114,12 @@ func TestRanUnseen(t *testing.T) {
 		{"starts", scene.Resumed(scene.Runs(nodev1.State_STATE_RESTORING)), false},
 		{"boots, which nobody asks", scene.On(kubevirtv1.PhaseScheduled, scene.Exited(0, scene.EndedWith(contract.GuestShutdown, "it did"))), false},
 	} {
-		s := statusOf(c.in.View)
+		s := Of(c.in.View)
 		if got := view.Entered(s, kubevirtv1.PhaseRunning); got != c.want {
 			t.Errorf("%s: it is said to have run: %v, want %v (%s)", c.name, got, c.want, s.Phase)
 		}
 		if failed := condition.Find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress); c.want && failed != nil {
 			t.Errorf("%s: it says %s %q of the resume", c.name, failed.Reason, failed.Message)
-		}
-	}
-}
-
-// TestEndedBeforeItRan: a pod that is deleted while it waits is not said to have had a guest.
-func TestEndedBeforeItRan(t *testing.T) {
-	for _, in := range []scene.Scene{scene.Resumed(scene.Exited(0, scene.EndedWith(contract.GuestUnstarted, "ended before the guest ran"))), scene.On(kubevirtv1.PhaseScheduled, scene.Exited(0, scene.EndedWith(contract.GuestUnstarted, "ended before the guest ran")))} {
-		ready := condition.Find(statusOf(in.View).Conditions, kubevirtv1.ConditionReady)
-		if want := "the VM was ended before its guest ran"; !strings.Contains(ready.Message, want) {
-			t.Errorf("%q, want %q in it", ready.Message, want)
-		}
-	}
-}
-
-// TestNoNodeFits: a guest that no node takes says what it waits for.
-func TestNoNodeFits(t *testing.T) {
-	s := scene.Resumed(func(p *view.Pod) { scene.Unplaceable(p.Pod) })
-	c := condition.Find(statusOf(s.View).Conditions, kubevirtv1.ConditionReady)
-	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
-		if !strings.Contains(c.Message, want) {
-			t.Errorf("%q, want %q in it", c.Message, want)
 		}
 	}
 }
