@@ -14,19 +14,6 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-// What is kept of the guest's own word.
-const (
-	maxGuestInterfaces = 16 // beside those of the specification
-	maxAddresses       = 16 // an interface
-)
-
-// Who reported an interface, as KubeVirt spells it.
-const (
-	fromDomain = "domain"
-	fromAgent  = "guest-agent"
-	fromMultus = "multus-status"
-)
-
 // Fill fills in what the agent says of a VM that runs.
 func Fill(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
 	effective := vm.GetStatus().GetEffectiveSpec()
@@ -54,9 +41,6 @@ func frozen(said string) string {
 	}
 	return ""
 }
-
-// count is a number of the agent's in a field that the API server bounds.
-func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
 func memoryOf(o *view.View, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
 	m := &kubevirtv1.MemoryStatus{GuestRequested: RequestedMemory(&o.Instance.Spec.Domain)}

@@ -17,6 +17,22 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
+// What is kept of the guest's own word.
+const (
+	maxGuestInterfaces = 16 // beside those of the specification
+	maxAddresses       = 16 // an interface
+)
+
+// Who reported an interface, as KubeVirt spells it.
+const (
+	fromDomain = "domain"
+	fromAgent  = "guest-agent"
+	fromMultus = "multus-status"
+)
+
+// count is a number of the agent's in a field that the API server bounds.
+func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
+
 // interfacesOf are the interfaces of the guest, the one on the pod's default network before all others. Its first
 // address is the pod's: there the guest is reached, whatever address it has itself.
 func interfacesOf(o *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {

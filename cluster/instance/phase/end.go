@@ -159,3 +159,11 @@ const (
 	oomKilled  = "OOMKilled"
 	podEvicted = "Evicted"
 )
+
+// loss is why the pod's node is lost.
+func loss(o *view.View) string {
+	if !o.Pod.Node.Exists {
+		return "node " + o.Pod.Spec.NodeName + " was deleted"
+	}
+	return "node " + o.Pod.Spec.NodeName + " is out of service, as its taint says"
+}

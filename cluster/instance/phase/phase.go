@@ -120,14 +120,6 @@ func unconfirmed(hosts []*view.Host) string {
 	return "nodes " + strings.Join(names, ", ")
 }
 
-// loss is why the pod's node is lost.
-func loss(o *view.View) string {
-	if !o.Pod.Node.Exists {
-		return "node " + o.Pod.Spec.NodeName + " was deleted"
-	}
-	return "node " + o.Pod.Spec.NodeName + " is out of service, as its taint says"
-}
-
 func silentNode(o *view.View, since time.Time) *condition.Fault {
 	name, at := o.Pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at

@@ -11,13 +11,6 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// Phases of volumes: waiting for their claim, having it, and with a guest that has the disk.
-const (
-	volumePending = kubevirtv1.VolumePending
-	volumeBound   = kubevirtv1.VolumeBound
-	volumeReady   = kubevirtv1.VolumeReady
-)
-
 // volumeStatuses are the instance's volumes as they are when it comes to a phase.
 func volumeStatuses(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
 	targets := diskNames(o.Instance)
@@ -49,21 +42,6 @@ func volumeStatuses(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeSta
 		delete(recorded, v.Name)
 	}
 	return append(all, utilityStatuses(o, recorded)...)
-}
-
-func claimInfo(claim *corev1.PersistentVolumeClaim) *kubevirtv1.PersistentVolumeClaimInfo {
-	info := &kubevirtv1.PersistentVolumeClaimInfo{
-		ClaimName:    claim.Name,
-		AccessModes:  claim.Spec.AccessModes,
-		VolumeMode:   claim.Spec.VolumeMode,
-		Capacity:     claim.Status.Capacity,
-		Requests:     claim.Spec.Resources.Requests,
-		Preallocated: claim.Annotations[preallocation] == "true",
-	}
-	if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
-		info.FilesystemOverhead = new("0")
-	}
-	return info
 }
 
 // diskNames are the names that the guest's kernel gives to its disks, by volume: vda, vdb on
@@ -103,7 +81,3 @@ func letters(n int) string {
 	}
 	return name
 }
-
-const (
-	preallocation = "cdi.kubevirt.io/storage.preallocation"
-)

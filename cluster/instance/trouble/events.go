@@ -28,12 +28,6 @@ func kindOf(resource string) string {
 // DoesNotStart begins the message about a pod's failures.
 const DoesNotStart = "the VM's pod does not start: "
 
-// Volatile is what runtimes number their tries by.
-var Volatile = regexp.MustCompile(`\b[0-9a-f]{12,}\b`)
-
-// BackOff is how the kubelet says how long it waits, ever longer, for its next try.
-var BackOff = regexp.MustCompile(`\bback-off (\d+[hms])+\b`)
-
 // OfEvents is why a pod does not start, by its events: those that say that something failed,
 // unless something has gone on since. nil: they don't say. The same failures, however often and
 // in what order they come, make the same fault, which is written once.
@@ -103,3 +97,8 @@ func when(e *corev1.Event) time.Time {
 	}
 	return last
 }
+
+const (
+	// MaxMissing is how many missing objects are named.
+	MaxMissing = 8
+)

@@ -20,8 +20,6 @@ const (
 	QuietPatience = 10 * time.Second
 	// QuietInterval is the most between two readings.
 	QuietInterval = time.Minute
-	// MaxMissing is how many missing objects are named.
-	MaxMissing = 8
 )
 
 // imageReasons are the kubelet's for a container whose image it has not.

@@ -124,11 +124,3 @@ func InstanceOf(p *corev1.Pod) string {
 
 // UIDOf is the instance that a pod was made for.
 func UIDOf(labels map[string]string) types.UID { return types.UID(labels[contract.LabelCreatedBy]) }
-
-// SupersededIn: the instance's status names another pod, which was there before this one and may
-// have vanished: a controller made this one from a cache that was behind. An instance has one pod
-// in its life.
-func SupersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
-	uid, _, had := Active(&vmi.Status)
-	return had && uid != p.UID && UIDOf(p.Labels) == vmi.UID
-}

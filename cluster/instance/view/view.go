@@ -1,12 +1,9 @@
 package view
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
@@ -59,30 +56,12 @@ func (o *View) Recorded() kubevirtv1.Phase { return o.Instance.Status.Phase }
 // Final: the VM has ended, as the instance's status says for good.
 func (o *View) Final() bool { return IsFinal(o.Recorded()) }
 
-// IsFinal reports whether an instance in that phase has ended.
-func IsFinal(p kubevirtv1.Phase) bool {
-	return p == kubevirtv1.PhaseSucceeded || p == kubevirtv1.PhaseFailed
-}
-
 // Deleting: the instance is being deleted.
 func (o *View) Deleting() bool { return o.Instance.DeletionTimestamp != nil }
 
 // NeverHadPod: no pod was ever made, as far as the status says.
 func (o *View) NeverHadPod() bool {
 	return o.Recorded() == "" || o.Recorded() == kubevirtv1.PhasePending
-}
-
-// Entered says whether the instance has been in a phase.
-func Entered(s *kubevirtv1.VirtualMachineInstanceStatus, phase kubevirtv1.Phase) bool {
-	return slices.ContainsFunc(s.PhaseTransitionTimestamps, func(t kubevirtv1.PhaseTransition) bool { return t.Phase == phase })
-}
-
-// Active is the pod that the status names: its UID, and its node as far as it was known.
-func Active(s *kubevirtv1.VirtualMachineInstanceStatus) (uid types.UID, node string, has bool) {
-	for _, uid := range slices.Sorted(maps.Keys(s.ActivePods)) {
-		return uid, s.ActivePods[uid], true
-	}
-	return "", "", false
 }
 
 // Machine is the one that a pod's VM was started on; nil: that is not known, or matters no more.
