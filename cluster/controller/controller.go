@@ -237,8 +237,11 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 			},
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
-			Client: m.GetClient(), Live: live, Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
-			PodName: launcher.PodName, Images: launcher.Images, Saves: saved, Calls: called, Making: making,
+			Observer: &instance.Observer{
+				Client: m.GetClient(), Live: live, Agents: agents, Saves: saved, DataVolumes: cdi,
+				PodName: launcher.PodName, Images: launcher.Images, Now: time.Now,
+			},
+			Client: m.GetClient(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, Saves: saved, Calls: called, Making: making,
 			Attachment: func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
 				return launcher.Attachment(vmi, vm, claim, c), err

@@ -110,7 +110,7 @@ func (t *round) change(ctx context.Context, change func(*kubevirtv1.VirtualMachi
 
 // stored has the round, and those that follow, go on from what was written.
 func (t *round) stored(changed *kubevirtv1.VirtualMachineInstance) {
-	t.writes.note(t.o.Instance, changed)
+	t.Observer.Note(t.o.Instance, changed)
 	t.o.Instance = changed
 }
 
@@ -185,7 +185,7 @@ func (t *round) create(ctx context.Context) error {
 // instances of this name that have not ended.
 func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) {
 	var pods corev1.PodList
-	if err := t.Live.List(ctx, &pods, client.InNamespace(made.Namespace), client.MatchingLabels{
+	if err := t.Observer.Live.List(ctx, &pods, client.InNamespace(made.Namespace), client.MatchingLabels{
 		contract.LabelApp: contract.LabelAppLauncher, contract.LabelInstanceID: made.Labels[contract.LabelInstanceID],
 	}); err != nil {
 		return false, fmt.Errorf("looking for pods of earlier instances: %w", err)
@@ -197,7 +197,7 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 		if view.InstanceOf(p.Pod) != t.o.Instance.Name || view.UIDOf(p.Labels) == t.o.Instance.UID || slices.ContainsFunc(t.o.Others, same) {
 			continue
 		}
-		if err := t.look(ctx, t.o, p); err != nil {
+		if err := t.Observer.look(ctx, t.o, p); err != nil {
 			return false, err
 		}
 		t.o.Others = append(t.o.Others, p)
@@ -207,33 +207,33 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 
 // adopt takes up a pod that another round has made.
 func (t *round) adopt(ctx context.Context) error {
-	found, err := t.ownPod(ctx, t.o.Instance)
+	found, err := t.Observer.ownPod(ctx, t.o.Instance)
 	if err != nil {
 		return err
 	}
 	if found == nil {
 		t.again = refusedAgain
-		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + t.PodName(t.o.Instance) + " is there and is not this instance's: delete it"}
+		t.o.Fault = &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + t.Observer.PodName(t.o.Instance) + " is there and is not this instance's: delete it"}
 		return nil
 	}
 	t.o.Pod = &view.Pod{Pod: found}
-	return t.look(ctx, t.o, t.o.Pod)
+	return t.Observer.look(ctx, t.o, t.o.Pod)
 }
 
 // checkOwner sees whether the instance went while its pod was made, as nobody would look after
 // the pod, or has ended or had a pod before, as the cache did not know.
 func (t *round) checkOwner(ctx context.Context) error {
 	vmi, made := t.o.Instance, t.o.Pod
-	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
+	now, err := get(ctx, t.Observer.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
 	switch {
 	case err != nil:
 		return err
 	case now == nil || now.UID != vmi.UID:
 		t.o.Instance, t.o.Others, t.o.Pod = nil, append(t.o.Others, made), nil
 	case view.SupersededIn(now, made.Pod):
-		t.o.Instance, t.o.Others, t.o.Pod = now, append(t.o.Others, made), t.vanished(now)
+		t.o.Instance, t.o.Others, t.o.Pod = now, append(t.o.Others, made), t.Observer.vanished(now)
 		if t.o.Pod != nil {
-			return t.look(ctx, t.o, t.o.Pod)
+			return t.Observer.look(ctx, t.o, t.o.Pod)
 		}
 	case view.IsFinal(now.Status.Phase):
 		t.o.Instance = now
@@ -252,7 +252,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 	if err == nil && t.o.Instance != nil {
 		t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventDeleted, Message: "deleted pod " + p.Name})
 	}
-	found, err := get(ctx, t.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
+	found, err := get(ctx, t.Observer.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
 	switch {
 	case err != nil:
 		return err
@@ -261,7 +261,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 	default:
 		p.Pod = found
 	}
-	return t.look(ctx, t.o, p)
+	return t.Observer.look(ctx, t.o, p)
 }
 
 // changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
@@ -271,7 +271,7 @@ func (t *round) changePod(ctx context.Context, p *view.Pod, change func(*corev1.
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
 		p.Gone = true
-		return t.look(ctx, t.o, p)
+		return t.Observer.look(ctx, t.o, p)
 	}
 	if err == nil {
 		p.Pod = changed
@@ -361,7 +361,7 @@ func (t *round) recheck(ctx context.Context, p *view.Pod) {
 	if machine == nil || !p.Promised {
 		return
 	}
-	n, err := t.node(ctx, t.Live, p.Spec.NodeName)
+	n, err := t.Observer.node(ctx, t.Observer.Live, p.Spec.NodeName)
 	if err != nil {
 		p.Promised = false
 		t.failures = append(t.failures, err)

@@ -23,6 +23,8 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/save"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -33,13 +35,52 @@ const (
 	maxEvents = 100
 )
 
+// Reports are what agents say of the VMs of pods that are bound to their nodes, by the nodes' names.
+type Reports interface {
+	// Report is the last that the agent has said of the pod's VM.
+	Report(node string, pod types.UID) nodes.Report
+	// Nodes are those that have an agent.
+	Nodes() []string
+}
+
+// SaveCalls are the calls by which agents save VMs, by instances' names.
+type SaveCalls interface {
+	// Look returns a VM's call; false: there is none.
+	Look(vm types.NamespacedName) (saves.Call, bool)
+}
+
+// Observer reads all that is known of an instance. It writes nothing. Its exported fields are set before it is used
+// and not changed; its methods may be called concurrently.
+type Observer struct {
+	// Client reads from a cache that has the indexes of Indexes. Live reads from the API server:
+	// it is asked before anything follows from an object's absence.
+	Client, Live client.Reader
+	Agents       Reports
+	Saves        SaveCalls
+	// DataVolumes says whether the cluster has the kinds of CDI.
+	DataVolumes bool
+	// PodName is the name of an instance's pod, which is made from the instance's UID alone.
+	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
+	// Images are the images of a pod's containers, by digest where that is known.
+	Images func(vm *corev1.Pod) []kubevirtv1.SavedContainerImage
+	Now    func() time.Time
+
+	leases leases
+	writes ownWrites
+}
+
+// Note has an instance that was written be seen as it was stored, though the cache may not have it yet.
+func (r *Observer) Note(before, stored *kubevirtv1.VirtualMachineInstance) {
+	r.writes.note(before, stored)
+}
+
 // observe reads the objects of a name: the instance and its pods, and what is known of
 // their nodes. nil: there is nothing.
 //
 // The cache may be behind. What it has is only ever older than what is there, and steps that
 // follow from it fail or do nothing then; but that something is not in it says nothing, and
 // the API server is asked.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*view.View, error) {
+func (r *Observer) observe(ctx context.Context, key types.NamespacedName) (*view.View, error) {
 	o := &view.View{Now: r.Now().UTC().Truncate(time.Second)}
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{IndexInstance: key.Name}); err != nil {
@@ -85,14 +126,14 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*vi
 		}
 	}
 	if o.Instance != nil && trouble.Suspicious(o) {
-		o.Pod.Trouble = r.trouble(ctx, o)
+		o.Pod.Trouble = r.podTrouble(ctx, o)
 	}
 	return o, r.observeSave(ctx, o)
 }
 
-// trouble reads the events of a pod that does not start. If they can't be read, it is what
+// podTrouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
-func (r *Reconciler) trouble(ctx context.Context, o *view.View) *condition.Fault {
+func (r *Observer) podTrouble(ctx context.Context, o *view.View) *condition.Fault {
 	f, err := r.eventsOf(ctx, o.Pod.Pod)
 	if err == nil {
 		return f
@@ -104,7 +145,7 @@ func (r *Reconciler) trouble(ctx context.Context, o *view.View) *condition.Fault
 }
 
 // eventsOf is why a pod does not start, by its events; nil: they don't say.
-func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fault, error) {
+func (r *Observer) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fault, error) {
 	var events corev1.EventList
 	err := r.Live.List(ctx, &events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
 		client.MatchingFields{eventsOfUID: string(p.UID)})
@@ -117,7 +158,7 @@ func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fa
 
 // observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of
 // one that was saved what its pod and node were like.
-func (r *Reconciler) observeSave(ctx context.Context, o *view.View) error {
+func (r *Observer) observeSave(ctx context.Context, o *view.View) error {
 	if o.Instance == nil || o.Pod == nil {
 		return nil
 	}
@@ -144,7 +185,7 @@ func (r *Reconciler) observeSave(ctx context.Context, o *view.View) error {
 
 // instance is the one of this name, as it is in the cache or was written later; nil: there is none. If the pods know another than the
 // cache, the API server says which is right.
-func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) (*kubevirtv1.VirtualMachineInstance, error) {
+func (r *Observer) instance(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) (*kubevirtv1.VirtualMachineInstance, error) {
 	vmi, err := get(ctx, r.Client, key, new(kubevirtv1.VirtualMachineInstance))
 	if err != nil {
 		return nil, err
@@ -160,7 +201,7 @@ func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pod
 
 // findPod looks for a pod that the instance's status knows, or that may be about to be made,
 // and that the cache does not have.
-func (r *Reconciler) findPod(ctx context.Context, o *view.View) error {
+func (r *Observer) findPod(ctx context.Context, o *view.View) error {
 	if o.Pod != nil || o.Final() && !o.Deleting() || o.NeverHadPod() && !o.Deleting() {
 		return nil
 	}
@@ -176,7 +217,7 @@ func (r *Reconciler) findPod(ctx context.Context, o *view.View) error {
 
 // vanished is the pod that the status of an instance names and that is not there; nil: it names
 // none, or the VM has ended.
-func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *view.Pod {
+func (r *Observer) vanished(vmi *kubevirtv1.VirtualMachineInstance) *view.Pod {
 	uid, node, had := view.Active(&vmi.Status)
 	if !had || view.IsFinal(vmi.Status.Phase) {
 		return nil
@@ -189,7 +230,7 @@ func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *view.Pod 
 
 // ownPod asks the API server for the instance's pod; nil: there is none, or another has its
 // name.
-func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*corev1.Pod, error) {
+func (r *Observer) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*corev1.Pod, error) {
 	p, err := get(ctx, r.Live, types.NamespacedName{Namespace: vmi.Namespace, Name: r.PodName(vmi)}, new(corev1.Pod))
 	if p == nil || !r.owns(vmi, p) {
 		return nil, err
@@ -200,7 +241,7 @@ func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineI
 // owns says whether a pod is the instance's: made for it, and controlled by it, or by nobody and
 // named in its status. The garbage collector takes the owner from the pods of an instance that is
 // deleted with --cascade=orphan.
-func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
+func (r *Observer) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
 	if p.Name != r.PodName(vmi) || view.UIDOf(p.Labels) != vmi.UID || view.SupersededIn(vmi, p) {
 		return false
 	}
@@ -210,7 +251,7 @@ func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod)
 
 // observeClaims reads the claims that the instance names, and before it has a pod whether they are
 // filled.
-func (r *Reconciler) observeClaims(ctx context.Context, o *view.View) error {
+func (r *Observer) observeClaims(ctx context.Context, o *view.View) error {
 	o.Claims, o.Filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
 	for _, name := range claims.Names(o.Instance) {
 		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.Instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
@@ -232,7 +273,7 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *view.View) error {
 }
 
 // look fills in what is known of the node that a pod is bound to, or may have been.
-func (r *Reconciler) look(ctx context.Context, o *view.View, p *view.Pod) (err error) {
+func (r *Observer) look(ctx context.Context, o *view.View, p *view.Pod) (err error) {
 	name, machine := p.Spec.NodeName, o.Machine(p)
 	switch {
 	case p.Stray():
@@ -271,7 +312,7 @@ func (r *Reconciler) look(ctx context.Context, o *view.View, p *view.Pod) (err e
 }
 
 // hosts are the nodes that may have had a pod: those with an agent, and those that have had one.
-func (r *Reconciler) hosts(ctx context.Context, pod types.UID) ([]*view.Host, error) {
+func (r *Observer) hosts(ctx context.Context, pod types.UID) ([]*view.Host, error) {
 	var all corev1.NodeList
 	if err := r.Live.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing the nodes that may have pod %s: %w", pod, err)
@@ -318,7 +359,7 @@ func (l *leases) see(node string, renewed, now time.Time) time.Time {
 	return now
 }
 
-func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (view.Node, error) {
+func (r *Observer) node(ctx context.Context, from client.Reader, name string) (view.Node, error) {
 	found, err := get(ctx, from, types.NamespacedName{Name: name}, new(corev1.Node))
 	if err != nil || found == nil {
 		return view.Node{}, err

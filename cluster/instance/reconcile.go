@@ -24,7 +24,6 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/view"
-	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -44,16 +43,11 @@ const (
 	confirmAgain = 10 * time.Second
 )
 
-// Agents are the agents of nodes, by the nodes' names. What an agent says counts only for
-// pods that are bound to its node.
+// Agents are the agents of nodes, by the nodes' names, as far as they are called.
 type Agents interface {
-	// Said is the last that the agent has said of the pod's VM.
-	Report(node string, pod types.UID) nodes.Report
 	// ConfirmEnded returns nil if the agent promises that the pod's VM does not run and never
 	// will, on that machine of the node's name; empty: any.
 	ConfirmEnded(ctx context.Context, node, machine string, pod types.UID) error
-	// Nodes are those that have an agent.
-	Nodes() []string
 	// Client is for calls to the agent's API about the VM of a pod.
 	Client(node string, pod types.UID) (nodev1.NodeServiceClient, error)
 }
@@ -86,40 +80,30 @@ type Recorder interface {
 
 // Reconciler is the controller. Its exported fields are set before it is started and not changed.
 type Reconciler struct {
-	// Client reads from a cache that has the indexes of Setup. Live reads from the API server:
-	// it is asked before anything follows from an object's absence.
+	// Observer reads what the controller decides on.
+	Observer *Observer
+	// Client writes, and reads from the cache that Observer reads from.
 	Client client.Client
-	Live   client.Reader
 	Agents Agents
-	// DataVolumes says whether the cluster has the kinds of CDI.
-	DataVolumes bool
 	// Pod makes the pod of an instance with the claims that it names. It writes nothing, and may
-	// read the cluster's configuration and the limits of the instance's namespace. PodName is the
-	// pod's name, which is made from the instance's UID alone.
-	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
-	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
+	// read the cluster's configuration and the limits of the instance's namespace.
+	Pod func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
 	// Attachment makes the pod through which a claim is attached to an instance's pod. Its name
 	// is made from the instance's UID and the claim's name.
 	Attachment func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) (*corev1.Pod, error)
-	// Images are the images of a pod's containers, by digest where that is known.
-	Images func(vm *corev1.Pod) []kubevirtv1.SavedContainerImage
 	// Saves are the calls by which agents save VMs.
 	Saves Saves
 	// Calls are all others to agents.
 	Calls  Calls
 	Events Recorder
-	Now    func() time.Time
 	// Making are the claims of pods that are being made, also of those that fill claims.
 	Making *claimuse.Locks
-
-	leases leases
-	writes ownWrites
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
 // brought now.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	o, err := r.observe(ctx, req.NamespacedName)
+	o, err := r.Observer.observe(ctx, req.NamespacedName)
 	if err != nil || o == nil {
 		return reconcile.Result{}, err
 	}

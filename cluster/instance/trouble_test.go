@@ -94,7 +94,7 @@ func TestEventsAway(t *testing.T) {
 	w.until("it has a pod", func() bool { return len(w.pods()) == 1 && w.pods()[0].Spec.NodeName != "" })
 	away := func() *Reconciler {
 		r := w.controller()
-		r.Live = noEvents{r.Live}
+		r.Observer.Live = noEvents{r.Observer.Live}
 		return r
 	}
 	for range 15 {

@@ -14,7 +14,7 @@ import (
 
 // filling reads why a claim can't be used yet, as its DataVolume is not done; nil: it can. CDI says
 // so on the claim itself only once an importer has a pod.
-func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*condition.Fault, error) {
+func (r *Observer) filling(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*condition.Fault, error) {
 	if state := imports.Read(claim); state != nil {
 		if state.Done() {
 			return nil, nil

@@ -267,9 +267,14 @@ func (h hanging) end(ctx context.Context) {
 
 // controller is one that has just started.
 func (w *world) controller() *Reconciler {
+	cached, now := controllerClient{Client: w.strict(), w: w}, func() time.Time { return w.now }
 	return &Reconciler{
-		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: scene.MakePod, PodName: scene.PodName, Attachment: attachPod, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Making: new(claimuse.Locks), Now: func() time.Time { return w.now },
+		Observer: &Observer{
+			Client: cached, Live: live{w.server, w}, Agents: agents{w}, Saves: fakeSaves{w, w.process}, DataVolumes: true,
+			PodName: scene.PodName, Images: launcher.Images, Now: now,
+		},
+		Client: cached, Agents: agents{w}, Pod: scene.MakePod, Attachment: attachPod, Saves: fakeSaves{w, w.process},
+		Calls: w.asks, Events: w, Making: new(claimuse.Locks),
 	}
 }
 

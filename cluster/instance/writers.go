@@ -24,7 +24,7 @@ import (
 const IndexPodClaim = "vmlet.pod-claim"
 
 // observeUsers reads which others use the claims of an instance that has no pod yet.
-func (r *Reconciler) observeUsers(ctx context.Context, o *view.View) error {
+func (r *Observer) observeUsers(ctx context.Context, o *view.View) error {
 	if o.Pod != nil || o.Final() || o.Deleting() {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (r *Reconciler) observeUsers(ctx context.Context, o *view.View) error {
 
 // claimUsers are those whose use of an instance's claims excludes the instance's, by their names; those that have ended
 // are left out. Of a claim that many VMs read there may be thousands of objects: they are read where the cache has them.
-func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]view.ClaimUser, error) {
+func (r *Observer) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) ([]view.ClaimUser, error) {
 	found := make(map[types.UID]view.ClaimUser)
 	for _, use := range claimuse.OfInstance(vmi) {
 		instances, pods, err := r.onClaim(ctx, vmi.Namespace, use.Claim)
@@ -72,7 +72,7 @@ func (r *Reconciler) claimUsers(ctx context.Context, vmi *kubevirtv1.VirtualMach
 }
 
 // pass notes which of the users the instance passes.
-func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, users map[types.UID]view.ClaimUser) error {
+func (r *Observer) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, users map[types.UID]view.ClaimUser) error {
 	running := make(map[claimuse.Use]bool)
 	for _, u := range users {
 		if u.Started {
@@ -99,7 +99,7 @@ func (r *Reconciler) pass(ctx context.Context, vmi *kubevirtv1.VirtualMachineIns
 }
 
 // machineSince is when an instance's VM was made, or the instance itself, which belongs to none.
-func (r *Reconciler) machineSince(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*metav1.Time, error) {
+func (r *Observer) machineSince(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*metav1.Time, error) {
 	owner := metav1.GetControllerOf(vmi)
 	if owner == nil {
 		return &vmi.CreationTimestamp, nil
@@ -112,7 +112,7 @@ func (r *Reconciler) machineSince(ctx context.Context, vmi *kubevirtv1.VirtualMa
 }
 
 // onClaim are the instances that name a claim, and the pods that use it. They are not to be changed.
-func (r *Reconciler) onClaim(ctx context.Context, namespace, claim string) ([]kubevirtv1.VirtualMachineInstance, []corev1.Pod, error) {
+func (r *Observer) onClaim(ctx context.Context, namespace, claim string) ([]kubevirtv1.VirtualMachineInstance, []corev1.Pod, error) {
 	var instances kubevirtv1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &instances, client.InNamespace(namespace), client.MatchingFields{IndexClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (t *round) createAlone(ctx context.Context) error {
 	}
 	defer done()
 	var err error
-	if t.o.Users, err = t.claimUsers(ctx, vmi); err != nil {
+	if t.o.Users, err = t.Observer.claimUsers(ctx, vmi); err != nil {
 		return err
 	}
 	for i := range t.o.Users {
@@ -142,12 +142,12 @@ func (t *round) createAlone(ctx context.Context) error {
 		if u.Started {
 			continue
 		}
-		if u.Pod, err = t.ownPod(ctx, u.Instance); err != nil {
+		if u.Pod, err = t.Observer.ownPod(ctx, u.Instance); err != nil {
 			return err
 		}
 		u.Started = u.Pod != nil
 	}
-	imports, err := t.imports(ctx, vmi)
+	imports, err := t.Observer.imports(ctx, vmi)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (t *round) createAlone(ctx context.Context) error {
 }
 
 // imports are the pods that fill claims, as the API server has them, whose use of a claim excludes the instance's.
-func (r *Reconciler) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (all []view.ClaimUser, err error) {
+func (r *Observer) imports(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (all []view.ClaimUser, err error) {
 	if len(claimuse.OfInstance(vmi)) == 0 {
 		return nil, nil
 	}
@@ -186,7 +186,7 @@ func (r *Reconciler) ofUser(ctx context.Context, o client.Object) (requests []re
 		u.Pod, uid = o, cmp.Or(view.UIDOf(o.Labels), uid)
 	}
 	for _, use := range claims.UsesOf(u) {
-		instances, _, err := r.onClaim(ctx, o.GetNamespace(), use.Claim)
+		instances, _, err := r.Observer.onClaim(ctx, o.GetNamespace(), use.Claim)
 		if err != nil {
 			return nil
 		}
