@@ -27,6 +27,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/defaults"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/cluster/instance"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/machine"
 	"github.com/vmlet/vmlet/cluster/metrics"
@@ -237,7 +238,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 			},
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
-			Observer: &instance.Observer{
+			Observer: &observe.Observer{
 				Client: m.GetClient(), Live: live, Agents: agents, Saves: saved, DataVolumes: cdi,
 				PodName: launcher.PodName, Images: launcher.Images, Now: time.Now,
 			},

@@ -22,6 +22,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -197,7 +198,7 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 		if view.InstanceOf(p.Pod) != t.o.Instance.Name || view.UIDOf(p.Labels) == t.o.Instance.UID || slices.ContainsFunc(t.o.Others, same) {
 			continue
 		}
-		if err := t.Observer.look(ctx, t.o, p); err != nil {
+		if err := t.Observer.Look(ctx, t.o, p); err != nil {
 			return false, err
 		}
 		t.o.Others = append(t.o.Others, p)
@@ -207,7 +208,7 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 
 // adopt takes up a pod that another round has made.
 func (t *round) adopt(ctx context.Context) error {
-	found, err := t.Observer.ownPod(ctx, t.o.Instance)
+	found, err := t.Observer.OwnPod(ctx, t.o.Instance)
 	if err != nil {
 		return err
 	}
@@ -217,23 +218,23 @@ func (t *round) adopt(ctx context.Context) error {
 		return nil
 	}
 	t.o.Pod = &view.Pod{Pod: found}
-	return t.Observer.look(ctx, t.o, t.o.Pod)
+	return t.Observer.Look(ctx, t.o, t.o.Pod)
 }
 
 // checkOwner sees whether the instance went while its pod was made, as nobody would look after
 // the pod, or has ended or had a pod before, as the cache did not know.
 func (t *round) checkOwner(ctx context.Context) error {
 	vmi, made := t.o.Instance, t.o.Pod
-	now, err := get(ctx, t.Observer.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
+	now, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
 	switch {
 	case err != nil:
 		return err
 	case now == nil || now.UID != vmi.UID:
 		t.o.Instance, t.o.Others, t.o.Pod = nil, append(t.o.Others, made), nil
 	case view.SupersededIn(now, made.Pod):
-		t.o.Instance, t.o.Others, t.o.Pod = now, append(t.o.Others, made), t.Observer.vanished(now)
+		t.o.Instance, t.o.Others, t.o.Pod = now, append(t.o.Others, made), t.Observer.Vanished(now)
 		if t.o.Pod != nil {
-			return t.Observer.look(ctx, t.o, t.o.Pod)
+			return t.Observer.Look(ctx, t.o, t.o.Pod)
 		}
 	case view.IsFinal(now.Status.Phase):
 		t.o.Instance = now
@@ -252,7 +253,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 	if err == nil && t.o.Instance != nil {
 		t.record(action.Event{Kind: corev1.EventTypeNormal, Reason: eventDeleted, Message: "deleted pod " + p.Name})
 	}
-	found, err := get(ctx, t.Observer.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
+	found, err := observe.Get(ctx, t.Observer.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
 	switch {
 	case err != nil:
 		return err
@@ -261,7 +262,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 	default:
 		p.Pod = found
 	}
-	return t.Observer.look(ctx, t.o, p)
+	return t.Observer.Look(ctx, t.o, p)
 }
 
 // changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
@@ -271,7 +272,7 @@ func (t *round) changePod(ctx context.Context, p *view.Pod, change func(*corev1.
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
 		p.Gone = true
-		return t.Observer.look(ctx, t.o, p)
+		return t.Observer.Look(ctx, t.o, p)
 	}
 	if err == nil {
 		p.Pod = changed
@@ -361,7 +362,7 @@ func (t *round) recheck(ctx context.Context, p *view.Pod) {
 	if machine == nil || !p.Promised {
 		return
 	}
-	n, err := t.Observer.node(ctx, t.Observer.Live, p.Spec.NodeName)
+	n, err := t.Observer.Node(ctx, t.Observer.Live, p.Spec.NodeName)
 	if err != nil {
 		p.Promised = false
 		t.failures = append(t.failures, err)

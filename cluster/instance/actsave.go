@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/cluster/instance/action"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/launcher"
 )
 
@@ -26,7 +27,7 @@ func (t *round) seeCall() {
 // status.
 func (t *round) attach(ctx context.Context, claim string) error {
 	// The cache has not all of a pod that the other one is to be like.
-	vm, err := get(ctx, t.Observer.Live, client.ObjectKeyFromObject(t.o.Pod), new(corev1.Pod))
+	vm, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(t.o.Pod), new(corev1.Pod))
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (t *round) attach(ctx context.Context, claim string) error {
 // adoptAttachment takes up a pod that another round has made, or waits for one to go that an
 // earlier try has left.
 func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
-	found, err := get(ctx, t.Observer.Live, client.ObjectKeyFromObject(made), new(corev1.Pod))
+	found, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(made), new(corev1.Pod))
 	if err != nil {
 		return err
 	}

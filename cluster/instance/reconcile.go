@@ -23,6 +23,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -81,7 +82,7 @@ type Recorder interface {
 // Reconciler is the controller. Its exported fields are set before it is started and not changed.
 type Reconciler struct {
 	// Observer reads what the controller decides on.
-	Observer *Observer
+	Observer *observe.Observer
 	// Client writes, and reads from the cache that Observer reads from.
 	Client client.Client
 	Agents Agents
@@ -103,7 +104,7 @@ type Reconciler struct {
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
 // brought now.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	o, err := r.Observer.observe(ctx, req.NamespacedName)
+	o, err := r.Observer.Observe(ctx, req.NamespacedName)
 	if err != nil || o == nil {
 		return reconcile.Result{}, err
 	}

@@ -18,23 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/instance/claims"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
-)
-
-// Indexes of the cache that Client reads from.
-const (
-	// IndexInstance finds VMs' pods by their instance's name.
-	IndexInstance = "vmlet.instance"
-	// IndexNode finds VMs' pods by their node.
-	IndexNode = "vmlet.node"
-	// IndexClaim finds instances by the claims that they name.
-	IndexClaim = "vmlet.claim"
-	// IndexAttached finds pods that attach volumes by the UID of the pod that these are attached
-	// to.
-	IndexAttached = "vmlet.attached"
 )
 
 // workers is how many instances are worked on at a time; each waits for the API server most
@@ -52,7 +39,7 @@ const roundPatience = 2 * time.Minute
 // something new, or whose agent was lost or is heard again.
 // saved and called have the instances of whose saves, or other calls, something new is known.
 func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved, called <-chan types.NamespacedName) error {
-	for _, i := range Indexes() {
+	for _, i := range observe.Indexes() {
 		if err := m.GetFieldIndexer().IndexField(context.Background(), i.Object, i.Field, i.Values); err != nil {
 			return err
 		}
@@ -75,45 +62,6 @@ func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved
 		Complete(r)
 }
 
-// Index is one of the cache's.
-type Index struct {
-	Object client.Object
-	Field  string
-	Values client.IndexerFunc
-}
-
-// Indexes are those that the Reconciler's Client needs.
-func Indexes() []Index {
-	return []Index{
-		{&corev1.Pod{}, IndexInstance, func(o client.Object) []string { return some(view.InstanceOf(o.(*corev1.Pod))) }},
-		{&corev1.Pod{}, IndexNode, func(o client.Object) []string {
-			p := o.(*corev1.Pod)
-			if view.InstanceOf(p) == "" {
-				return nil
-			}
-			return some(p.Spec.NodeName)
-		}},
-		{&corev1.Pod{}, IndexAttached, func(o client.Object) []string {
-			p := o.(*corev1.Pod)
-			if p.Labels[contract.LabelApp] != contract.LabelAppAttachment {
-				return nil
-			}
-			return some(p.Labels[contract.LabelAttachedTo])
-		}},
-		{&corev1.Pod{}, IndexPodClaim, claims.OfPod},
-		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
-			return claims.Names(o.(*kubevirtv1.VirtualMachineInstance))
-		}},
-	}
-}
-
-func some(name string) []string {
-	if name == "" {
-		return nil
-	}
-	return []string{name}
-}
-
 func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
@@ -133,7 +81,7 @@ func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var all kubevirtv1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.MatchingFields{IndexClaim: o.GetName()}); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.MatchingFields{observe.IndexClaim: o.GetName()}); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request
@@ -145,7 +93,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.R
 
 func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
 	var all corev1.PodList
-	if err := r.Client.List(ctx, &all, client.MatchingFields{IndexNode: o.GetName()}); err != nil {
+	if err := r.Client.List(ctx, &all, client.MatchingFields{observe.IndexNode: o.GetName()}); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request
@@ -187,7 +135,7 @@ func (r *Reconciler) follow(ctx context.Context, changed <-chan nodes.PodKey, qu
 			if !open {
 				return
 			}
-			p, err := get(ctx, r.Client, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, new(corev1.Pod))
+			p, err := observe.Get(ctx, r.Client, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, new(corev1.Pod))
 			if err != nil || p == nil {
 				continue // the pod's own events come in time
 			}

@@ -9,6 +9,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -68,7 +69,7 @@ func TestNewPodOldInstance(t *testing.T) {
 			w.must(w.cached.Delete(t.Context(), old.DeepCopy()))
 			stale := w.instance()
 			stale.Finalizers = nil
-			if left, err := get(t.Context(), w.cached, vmKey, new(kubevirtv1.VirtualMachineInstance)); err == nil && left != nil {
+			if left, err := observe.Get(t.Context(), w.cached, vmKey, new(kubevirtv1.VirtualMachineInstance)); err == nil && left != nil {
 				left.Finalizers = nil
 				w.must(w.cached.Update(t.Context(), left))
 			}

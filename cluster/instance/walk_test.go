@@ -14,6 +14,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/status"
 	"github.com/vmlet/vmlet/cluster/instance/view"
@@ -90,7 +91,7 @@ var lives = []struct {
 		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 		first, node := w.instance().UID, w.instance().Status.NodeName
 		w.fail(node, true)
-		n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: node}, new(corev1.Node))
+		n, err := observe.Get(w.t.Context(), w.server, types.NamespacedName{Name: node}, new(corev1.Node))
 		w.must(err)
 		w.must(w.server.Delete(w.t.Context(), n))
 		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
@@ -400,7 +401,7 @@ func TestNewLeader(t *testing.T) {
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	first := w.instance().UID
 	m := w.nodes[w.instance().Status.NodeName]
-	n, err := get(t.Context(), w.server, types.NamespacedName{Name: m.name}, new(corev1.Node))
+	n, err := observe.Get(t.Context(), w.server, types.NamespacedName{Name: m.name}, new(corev1.Node))
 	w.must(err)
 	w.must(w.server.Delete(t.Context(), n))
 	m.noAgent = true // it is being restarted

@@ -35,6 +35,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -168,7 +169,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 func builderFor(t *testing.T) *fake.ClientBuilder {
 	b := fake.NewClientBuilder().WithScheme(newScheme(t)).
 		WithStatusSubresource(&kubevirtv1.VirtualMachineInstance{}, &corev1.Pod{}, &corev1.Node{})
-	for _, i := range Indexes() {
+	for _, i := range observe.Indexes() {
 		b = b.WithIndex(i.Object, i.Field, i.Values)
 	}
 	// The API server selects events by it.
@@ -229,7 +230,7 @@ func (w *world) replace(name string) string {
 
 func (w *world) nodeObject(name string) *corev1.Node {
 	w.t.Helper()
-	n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
+	n, err := observe.Get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
 	w.must(err)
 	return n
 }
@@ -269,7 +270,7 @@ func (h hanging) end(ctx context.Context) {
 func (w *world) controller() *Reconciler {
 	cached, now := controllerClient{Client: w.strict(), w: w}, func() time.Time { return w.now }
 	return &Reconciler{
-		Observer: &Observer{
+		Observer: &observe.Observer{
 			Client: cached, Live: live{w.server, w}, Agents: agents{w}, Saves: fakeSaves{w, w.process}, DataVolumes: true,
 			PodName: scene.PodName, Images: launcher.Images, Now: now,
 		},
@@ -407,7 +408,7 @@ func (w *world) delete(ctx context.Context, o client.Object, opts ...client.Dele
 	if err := w.server.Delete(ctx, &p); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	left, err := get(ctx, w.server, client.ObjectKeyFromObject(&p), new(corev1.Pod))
+	left, err := observe.Get(ctx, w.server, client.ObjectKeyFromObject(&p), new(corev1.Pod))
 	if left != nil {
 		left.DeletionGracePeriodSeconds = options.GracePeriodSeconds
 		err = w.server.Update(ctx, left)
@@ -429,7 +430,7 @@ func (w *world) Eventf(_, _ runtime.Object, kind, reason, _, note string, args .
 }
 
 func (w *world) instance() *kubevirtv1.VirtualMachineInstance {
-	vmi, err := get(w.t.Context(), w.server, vmKey, new(kubevirtv1.VirtualMachineInstance))
+	vmi, err := observe.Get(w.t.Context(), w.server, vmKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
 	return vmi
 }
@@ -548,7 +549,7 @@ func (w *world) watchNodes() {
 			continue
 		}
 		m.silent = silent
-		n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
+		n, err := observe.Get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
 		w.must(err)
 		if n == nil {
 			continue
@@ -719,7 +720,7 @@ func (w *world) fail(name string, powerOff bool) {
 func (w *world) taint(name string) { w.taintWith(name, corev1.TaintNodeOutOfService) }
 
 func (w *world) taintWith(name, key string) {
-	n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
+	n, err := observe.Get(w.t.Context(), w.server, types.NamespacedName{Name: name}, new(corev1.Node))
 	w.must(err)
 	n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoExecute}}
 	w.must(w.server.Update(w.t.Context(), n))

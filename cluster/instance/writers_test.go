@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/claimuse"
 	"github.com/vmlet/vmlet/cluster/instance/claims"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/instance/observe"
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -103,7 +104,7 @@ func (w *world) other(r *Reconciler) (c *kubevirtv1.Condition, started bool) {
 	if _, err := r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: dbKey}); err != nil {
 		w.t.Fatal(err)
 	}
-	vmi, err := get(w.t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
+	vmi, err := observe.Get(w.t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
 	started = slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool { return view.UIDOf(p.Labels) == vmi.UID })
 	return condition.Find(vmi.Status.Conditions, kubevirtv1.ConditionSynchronized), started
@@ -133,7 +134,7 @@ func TestClaimHasOneWriter(t *testing.T) {
 	w.wantHeld(w.writesTo(w.controller()), "claim shared is in use by VM web")
 
 	// By a cache that has neither the status nor the pod of the other one this one goes first.
-	stale, err := get(t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
+	stale, err := observe.Get(t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
 	stale.ResourceVersion, stale.Status, stale.CreationTimestamp = "", kubevirtv1.VirtualMachineInstanceStatus{}, metav1.NewTime(w.instance().CreationTimestamp.Add(-time.Minute))
 	w.must(before.Create(t.Context(), stale))
@@ -183,7 +184,7 @@ func TestClaimOfAVanishedPod(t *testing.T) {
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	w.removePods()
 	w.addOther()
-	older, err := get(t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
+	older, err := observe.Get(t.Context(), w.server, dbKey, new(kubevirtv1.VirtualMachineInstance))
 	w.must(err)
 	older.CreationTimestamp = metav1.NewTime(w.instance().CreationTimestamp.Add(-time.Minute))
 	w.must(w.server.Update(t.Context(), older))

@@ -1,4 +1,4 @@
-package instance
+package observe
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (r *Observer) filling(ctx context.Context, claim *corev1.PersistentVolumeCl
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(claims.DataVolumeVersion)
 	u.SetKind(claims.DataVolumeKind)
-	u, err := get(ctx, r.Live, types.NamespacedName{Namespace: claim.Namespace, Name: name}, u)
+	u, err := Get(ctx, r.Live, types.NamespacedName{Namespace: claim.Namespace, Name: name}, u)
 	if err != nil || u == nil {
 		return nil, err
 	}
