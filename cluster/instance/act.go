@@ -54,33 +54,33 @@ func (t *round) take(ctx context.Context, a action.Action) error {
 	case action.Protect:
 		return t.protect(ctx)
 	case action.CreatePod:
-		return t.createAlone(ctx)
+		return podWriter{t}.createAlone(ctx)
 	case action.ConfirmEnd:
-		t.confirm(ctx, a.Pod)
+		agentCaller{t}.confirm(ctx, a.Pod)
 	case action.WriteStatus:
 		return t.write(ctx, a)
 	case action.DeletePod:
-		return t.remove(ctx, a.Pod)
+		return podWriter{t}.remove(ctx, a.Pod)
 	case action.DestroyPod:
-		return t.remove(ctx, a.Pod, client.GracePeriodSeconds(0))
+		return podWriter{t}.remove(ctx, a.Pod, client.GracePeriodSeconds(0))
 	case action.KillGuest:
-		t.kill(a.Pod)
+		agentCaller{t}.kill(a.Pod)
 	case action.HurryGuest:
-		t.hurry(a.Pod)
+		agentCaller{t}.hurry(a.Pod)
 	case action.Resize:
-		t.resize(ctx, a.Pod, a.Sizing)
+		agentCaller{t}.resize(ctx, a.Pod, a.Sizing)
 	case action.ReleasePod:
-		return t.release(ctx, a.Pod)
+		return podWriter{t}.release(ctx, a.Pod)
 	case action.Finalize:
 		return t.finalize(ctx)
 	case action.LabelInstance:
 		return t.label(ctx)
 	case action.RelabelPod:
-		return t.relabel(ctx, a.Pod)
+		return podWriter{t}.relabel(ctx, a.Pod)
 	case action.Attach:
-		return t.attach(ctx, a.Claim)
+		return attacher{t}.attach(ctx, a.Claim)
 	case action.Detach:
-		return t.detach(ctx, a.Attachment)
+		return attacher{t}.detach(ctx, a.Attachment)
 	case action.Save:
 		t.Saves.Start(t.key, a.Request)
 		t.seeCall()
@@ -156,9 +156,12 @@ func (t *round) write(ctx context.Context, a action.WriteStatus) error {
 	return nil
 }
 
+// podWriter makes, changes and deletes pods of VMs.
+type podWriter struct{ *round }
+
 // create makes the instance's pod. What speaks against it becomes the round's fault, which
 // the next step writes down.
-func (t *round) create(ctx context.Context) error {
+func (t podWriter) create(ctx context.Context) error {
 	vmi := t.o.Instance
 	made, err := t.Pod(vmi.DeepCopy(), t.o.Claims)
 	if err != nil {
@@ -184,7 +187,7 @@ func (t *round) create(ctx context.Context) error {
 
 // findOthers asks the API server, as the cache may not have them, for the pods of earlier
 // instances of this name that have not ended.
-func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) {
+func (t podWriter) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) {
 	var pods corev1.PodList
 	if err := t.Observer.Live.List(ctx, &pods, client.InNamespace(made.Namespace), client.MatchingLabels{
 		contract.LabelApp: contract.LabelAppLauncher, contract.LabelInstanceID: made.Labels[contract.LabelInstanceID],
@@ -207,7 +210,7 @@ func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) 
 }
 
 // adopt takes up a pod that another round has made.
-func (t *round) adopt(ctx context.Context) error {
+func (t podWriter) adopt(ctx context.Context) error {
 	found, err := t.Observer.OwnPod(ctx, t.o.Instance)
 	if err != nil {
 		return err
@@ -223,7 +226,7 @@ func (t *round) adopt(ctx context.Context) error {
 
 // checkOwner sees whether the instance went while its pod was made, as nobody would look after
 // the pod, or has ended or had a pod before, as the cache did not know.
-func (t *round) checkOwner(ctx context.Context) error {
+func (t podWriter) checkOwner(ctx context.Context) error {
 	vmi, made := t.o.Instance, t.o.Pod
 	now, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
 	switch {
@@ -244,7 +247,7 @@ func (t *round) checkOwner(ctx context.Context) error {
 
 // remove deletes a pod, and reads it again: what the cache had may be older than the node
 // that it was bound to meanwhile.
-func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.DeleteOption) error {
+func (t podWriter) remove(ctx context.Context, p *view.Pod, options ...client.DeleteOption) error {
 	uid := p.UID
 	err := t.Client.Delete(ctx, p.DeepCopy(), append(options, client.Preconditions{UID: &uid})...)
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
@@ -266,7 +269,7 @@ func (t *round) remove(ctx context.Context, p *view.Pod, options ...client.Delet
 }
 
 // changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
-func (t *round) changePod(ctx context.Context, p *view.Pod, change func(*corev1.Pod)) error {
+func (t podWriter) changePod(ctx context.Context, p *view.Pod, change func(*corev1.Pod)) error {
 	changed := p.DeepCopy()
 	change(changed)
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
@@ -280,20 +283,23 @@ func (t *round) changePod(ctx context.Context, p *view.Pod, change func(*corev1.
 	return err
 }
 
-func (t *round) release(ctx context.Context, p *view.Pod) error {
+func (t podWriter) release(ctx context.Context, p *view.Pod) error {
 	return t.changePod(ctx, p, func(p *corev1.Pod) {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == contract.FinalizerPod })
 	})
 }
 
-func (t *round) relabel(ctx context.Context, p *view.Pod) error {
+func (t podWriter) relabel(ctx context.Context, p *view.Pod) error {
 	p.Relabelled = true
 	return t.changePod(ctx, p, func(p *corev1.Pod) { lifecycle.SetLabels(p, lifecycle.SharedLabels(t.o.Instance)) })
 }
 
+// agentCaller calls the agents of pods' nodes.
+type agentCaller struct{ *round }
+
 // ask has an agent be called about a pod, and says how that has ended, if it has: a round that is
 // called again when it has looks again.
-func (t *round) ask(p *view.Pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
+func (t agentCaller) ask(p *view.Pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
 	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: p.UID, What: what}
 	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) {
 		agent, err := t.Agents.Client(key.Node, key.Pod)
@@ -315,7 +321,7 @@ func (t *round) lookAgain(in time.Duration) {
 
 // confirm asks the agent, or those of all nodes that may have had the pod. A promise is kept for this
 // round alone: the agent gives it again.
-func (t *round) confirm(ctx context.Context, p *view.Pod) {
+func (t agentCaller) confirm(ctx context.Context, p *view.Pod) {
 	p.Confirming = true
 	hosts := map[string]*view.Host{p.Spec.NodeName: &p.Host}
 	if p.Stray() {
@@ -348,7 +354,7 @@ func (t *round) confirm(ctx context.Context, p *view.Pod) {
 
 // promising is the machine whose agent is asked for a promise about a pod's VM, as its identity; empty: any of the node's name,
 // as that is not known, or another machine than the VM's is asked what it runs itself.
-func (t *round) promising(p *view.Pod) string {
+func (t agentCaller) promising(p *view.Pod) string {
 	if machine := t.o.Machine(p); machine != nil && !p.Replaced {
 		return machine.Identity
 	}
@@ -357,7 +363,7 @@ func (t *round) promising(p *view.Pod) string {
 
 // recheck asks the API server whether the machine is still the one that the VM was started on whose agent has made a
 // promise: the cache may be behind.
-func (t *round) recheck(ctx context.Context, p *view.Pod) {
+func (t agentCaller) recheck(ctx context.Context, p *view.Pod) {
 	machine := t.o.Machine(p)
 	if machine == nil || !p.Promised {
 		return
@@ -372,7 +378,7 @@ func (t *round) recheck(ctx context.Context, p *view.Pod) {
 }
 
 // askAll asks the agents of nodes whether the VM of a pod has ended, some at a time.
-func (t *round) askAll(ctx context.Context, names []string, machine string, pod types.UID) Answers {
+func (t agentCaller) askAll(ctx context.Context, names []string, machine string, pod types.UID) Answers {
 	var mu sync.Mutex
 	answers := make(Answers, len(names))
 	var all errgroup.Group
@@ -390,14 +396,14 @@ func (t *round) askAll(ctx context.Context, names []string, machine string, pod 
 	return answers
 }
 
-func (t *round) kill(p *view.Pod) {
+func (t agentCaller) kill(p *view.Pod) {
 	t.end(p, "kill", killPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
 		_, err := agent.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 		return err
 	})
 }
 
-func (t *round) hurry(p *view.Pod) {
+func (t agentCaller) hurry(p *view.Pod) {
 	var grace *int64 // nil: the VM's own
 	what := "stop"
 	if s := t.o.Instance.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -414,7 +420,7 @@ func (t *round) hurry(p *view.Pod) {
 }
 
 // end has the agent end a pod's VM.
-func (t *round) end(p *view.Pod, what string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
+func (t agentCaller) end(p *view.Pod, what string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
 	p.Hurried = true
 	name := p.Namespace + "/" + p.Name
 	_, err := t.ask(p, what, func(ctx context.Context, agent nodev1.NodeServiceClient) error {

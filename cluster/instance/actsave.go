@@ -23,9 +23,12 @@ func (t *round) seeCall() {
 	}
 }
 
+// attacher makes and deletes the pods through which volumes are attached.
+type attacher struct{ *round }
+
 // attach makes the pod through which a claim is attached. What speaks against it is in the next
 // status.
-func (t *round) attach(ctx context.Context, claim string) error {
+func (t attacher) attach(ctx context.Context, claim string) error {
 	// The cache has not all of a pod that the other one is to be like.
 	vm, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(t.o.Pod), new(corev1.Pod))
 	if err != nil {
@@ -55,7 +58,7 @@ func (t *round) attach(ctx context.Context, claim string) error {
 
 // adoptAttachment takes up a pod that another round has made, or waits for one to go that an
 // earlier try has left.
-func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
+func (t attacher) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
 	found, err := observe.Get(ctx, t.Observer.Live, client.ObjectKeyFromObject(made), new(corev1.Pod))
 	if err != nil {
 		return err
@@ -69,7 +72,7 @@ func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
 	return nil
 }
 
-func (t *round) detach(ctx context.Context, p *corev1.Pod) error {
+func (t attacher) detach(ctx context.Context, p *corev1.Pod) error {
 	uid := p.UID
 	err := t.Client.Delete(ctx, p.DeepCopy(), client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {

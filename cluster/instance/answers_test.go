@@ -46,14 +46,14 @@ func TestPromiseIsOfTheMachine(t *testing.T) {
 		s := scene.On(kubevirtv1.PhaseRunning, scene.RunsSince(time.Minute), scene.Ending)
 		s.Instance.Status.NodeMachine, s.Pod.Replaced = c.noted, c.replaced
 		var asked []string
-		round := &round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.View}
-		if got := round.promising(s.Pod); got != c.want {
+		caller := agentCaller{&round{Reconciler: &Reconciler{Agents: answering{asked: &asked}, Calls: atOnce{}}, o: s.View}}
+		if got := caller.promising(s.Pod); got != c.want {
 			t.Errorf("%s: a promise of %q is wanted, want %q", name, got, c.want)
 		}
 		if c.replaced {
 			continue // the API server is asked, too
 		}
-		round.askAll(t.Context(), []string{"node-a"}, round.promising(s.Pod), s.Pod.UID)
+		caller.askAll(t.Context(), []string{"node-a"}, caller.promising(s.Pod), s.Pod.UID)
 		if !slices.Equal(asked, []string{c.want}) {
 			t.Errorf("%s: the agent of %q is asked, want %q", name, asked, c.want)
 		}
@@ -83,25 +83,25 @@ func TestAnswers(t *testing.T) {
 				p = scene.New().WithPod(scene.Gone).Pod
 				p.Hosts = []*view.Host{asked}
 			}
-			round := &round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(view.View)}
-			round.confirm(t.Context(), p)
+			caller := agentCaller{&round{Reconciler: &Reconciler{Agents: answering{by: map[string]error{"node-a": c.err}}, Calls: atOnce{}}, o: new(view.View)}}
+			caller.confirm(t.Context(), p)
 			if !p.Confirming || !asked.Asked || asked.Promised != c.promised || asked.Denied != c.denied {
 				t.Errorf("an agent that %s, of a pod whose node is unknown: %v: asked %v, promised %v, denied %v", name, stray, asked.Asked, asked.Promised, asked.Denied)
 			}
 			if got := p.Ended(); got != c.promised {
 				t.Errorf("an agent that %s: ended %v", name, got)
 			}
-			if n := len(round.failures); n != c.failures {
+			if n := len(caller.failures); n != c.failures {
 				t.Errorf("an agent that %s: %d errors, want %d", name, n, c.failures)
 			}
-			if !stray && round.again != c.again {
-				t.Errorf("an agent that %s: it is asked again in %v, want %v", name, round.again, c.again)
+			if !stray && caller.again != c.again {
+				t.Errorf("an agent that %s: it is asked again in %v, want %v", name, caller.again, c.again)
 			}
 		}
 	}
 	p := scene.New().WithPod(scene.Gone).Pod
 	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
-	r := &round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(view.View)}
+	r := agentCaller{&round{Reconciler: &Reconciler{Agents: answering{}, Calls: asks}, o: new(view.View)}}
 	p.Hosts = []*view.Host{{NodeName: "node-a"}}
 	r.confirm(t.Context(), p)
 	asks.end(t.Context())

@@ -347,8 +347,8 @@ func TestRemovesThatVeryPod(t *testing.T) {
 			return apierrors.NewConflict(corev1.Resource("pods"), o.GetName(), errors.New("another UID"))
 		},
 	})
-	round := &round{Reconciler: r, o: new(view.View)}
-	if err := round.remove(t.Context(), p); err != nil {
+	writer := podWriter{&round{Reconciler: r, o: new(view.View)}}
+	if err := writer.remove(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if asked == nil || *asked != "first" {

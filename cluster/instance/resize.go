@@ -26,7 +26,7 @@ import (
 const resizePatience = 15 * time.Second
 
 // resize gives the pod what the guest's new size takes, and has the agent resize the guest.
-func (t *round) resize(ctx context.Context, p *view.Pod, z action.Sizing) {
+func (t agentCaller) resize(ctx context.Context, p *view.Pod, z action.Sizing) {
 	p.Resized = true
 	err := t.resizePod(ctx, p)
 	if err == nil {
@@ -44,7 +44,7 @@ func (t *round) resize(ctx context.Context, p *view.Pod, z action.Sizing) {
 	}
 }
 
-func (t *round) resizeVM(p *view.Pod, z action.Sizing) error {
+func (t agentCaller) resizeVM(p *view.Pod, z action.Sizing) error {
 	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.VCPUs}
 	if z.Memory != 0 {
 		request.Memory = spec.FormatQuantity(z.Memory)
@@ -60,7 +60,7 @@ func (t *round) resizeVM(p *view.Pod, z action.Sizing) error {
 
 // resizePod has the pod request, and be limited to, the CPUs that a pod would for the instance as it is now.
 // An API server that can't change a running pod leaves it as it is.
-func (t *round) resizePod(ctx context.Context, p *view.Pod) error {
+func (t agentCaller) resizePod(ctx context.Context, p *view.Pod) error {
 	wanted, err := t.Pod(t.o.Instance.DeepCopy(), t.o.Claims)
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())

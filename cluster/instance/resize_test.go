@@ -76,7 +76,7 @@ func TestResizePod(t *testing.T) {
 		r := &Reconciler{Client: api, Pod: func(*kubevirtv1.VirtualMachineInstance, map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 			return of(c.is), nil
 		}}
-		err := (&round{Reconciler: r, o: s.View}).resizePod(t.Context(), s.Pod)
+		err := agentCaller{&round{Reconciler: r, o: s.View}}.resizePod(t.Context(), s.Pod)
 		if got != c.want || status.Code(err) != c.code {
 			t.Errorf("%s: resources %s and error %v, want %s and %v", name, got, err, c.want, c.code)
 		}

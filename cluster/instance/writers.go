@@ -18,7 +18,7 @@ import (
 
 // createAlone makes the instance's pod while no other is made whose use of a claim excludes this one's, and asks the API
 // server for others' pods, which the cache may not have yet: of two of them the one that was made later sees the other.
-func (t *round) createAlone(ctx context.Context) error {
+func (t podWriter) createAlone(ctx context.Context) error {
 	vmi := t.o.Instance
 	done, alone := t.Making.Begin(vmi.Namespace, claimuse.OfInstance(vmi))
 	if !alone {
