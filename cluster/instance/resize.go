@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,10 +19,6 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
 )
-
-// resizePatience is how long an agent may take to resize a guest: it looks for some seconds how far the
-// guest has come.
-const resizePatience = 15 * time.Second
 
 // resize gives the pod what the guest's new size takes, and has the agent resize the guest.
 func (t agentCaller) resize(ctx context.Context, p *view.Pod, z action.Sizing) {

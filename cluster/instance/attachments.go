@@ -15,14 +15,6 @@ import (
 	"github.com/vmlet/vmlet/cluster/launcher"
 )
 
-// seeCall looks what has become of the call that saves the VM.
-func (t *round) seeCall() {
-	t.o.Call = nil
-	if call, has := t.Saves.Look(t.key); has {
-		t.o.Call = &call
-	}
-}
-
 // attacher makes and deletes the pods through which volumes are attached.
 type attacher struct{ *round }
 
