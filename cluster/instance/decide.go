@@ -20,16 +20,16 @@ import (
 // What keeps a VM from running twice: a pod is made only for an instance whose status knows
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
-func decide(o *view.View) (next action.Action, again time.Duration) {
+func decide(v *view.View) (next action.Action, again time.Duration) {
 	rules := []func(*view.View) action.Action{save.Cancel, lifecycle.EndOthers}
-	if o.Instance != nil {
+	if v.Instance != nil {
 		rules = append(rules, lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod, status.Write, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
 			lifecycle.ReleasePod, lifecycle.Finalize, lifecycle.LabelInstance, lifecycle.RelabelPod)
 	}
 	for _, rule := range rules {
-		if next := rule(o); next != nil {
+		if next := rule(v); next != nil {
 			return next, 0
 		}
 	}
-	return nil, nextLook(o)
+	return nil, nextLook(v)
 }

@@ -16,14 +16,14 @@ import (
 )
 
 // nextLook is when something is due though nothing changes; 0: nothing is.
-func nextLook(o *view.View) time.Duration {
-	due := lossesDue(o)
-	if o.Instance != nil && !o.Final() {
-		due = append(due, changesDue(o)...)
+func nextLook(v *view.View) time.Duration {
+	due := lossesDue(v)
+	if v.Instance != nil && !v.Final() {
+		due = append(due, changesDue(v)...)
 	}
 	first := time.Duration(0)
 	for _, at := range due {
-		if in := at.Sub(o.Now); in > 0 && (first == 0 || in < first) {
+		if in := at.Sub(v.Now); in > 0 && (first == 0 || in < first) {
 			first = in
 		}
 	}
@@ -31,10 +31,10 @@ func nextLook(o *view.View) time.Duration {
 }
 
 // lossesDue is when pods' nodes are lost if their agents are not heard until then.
-func lossesDue(o *view.View) (due []time.Time) {
-	for _, p := range append(slices.Clone(o.Others), o.Pod) {
+func lossesDue(v *view.View) (due []time.Time) {
+	for _, p := range append(slices.Clone(v.Others), v.Pod) {
 		if p != nil && p.Bound() && p.LostNode() && !p.Report.Current {
-			due = append(due, o.Now.Add(view.HeardPatience-p.Report.Silence))
+			due = append(due, v.Now.Add(view.HeardPatience-p.Report.Silence))
 		}
 	}
 	return due
@@ -43,45 +43,45 @@ func lossesDue(o *view.View) (due []time.Time) {
 // changesDue is when something of an instance that goes on may change by itself: a container that
 // does not come to run its guest, a pod whose events may say why it does not start, a node that is
 // not heard of, a pod that is gone: of its VM no agent tells anything by itself.
-func changesDue(o *view.View) (due []time.Time) {
-	if o.Pod == nil {
-		if f := claims.Waits(o); f != nil && f.Reason == condition.ReasonClaimFilling && !o.Deleting() {
-			due = append(due, o.Now.Add(fillingAgain)) // DataVolumes are not followed
+func changesDue(v *view.View) (due []time.Time) {
+	if v.Pod == nil {
+		if f := claims.Waits(v); f != nil && f.Reason == condition.ReasonClaimFilling && !v.Deleting() {
+			due = append(due, v.Now.Add(fillingAgain)) // DataVolumes are not followed
 		}
 		return due
 	}
-	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduling {
+	if since, runs := v.Pod.Runs(); runs && v.Recorded() == kubevirtv1.PhaseScheduling {
 		due = append(due, since.Add(phase.ScheduledPatience))
 	}
-	if since, runs := o.Pod.Runs(); runs && o.Recorded() == kubevirtv1.PhaseScheduled && o.Pod.Report.VM == nil {
+	if since, runs := v.Pod.Runs(); runs && v.Recorded() == kubevirtv1.PhaseScheduled && v.Pod.Report.VM == nil {
 		due = append(due, since.Add(status.TakenPatience))
 	}
-	if !trouble.QuietSince(o).IsZero() {
-		due = append(due, trouble.NextReading(o))
+	if !trouble.QuietSince(v).IsZero() {
+		due = append(due, trouble.NextReading(v))
 	}
-	if o.Pod.Gone && !o.Pod.Ended() {
-		due = append(due, o.Now.Add(confirmAgain))
+	if v.Pod.Gone && !v.Pod.Ended() {
+		due = append(due, v.Now.Add(confirmAgain))
 	}
-	if t := view.ComputeEnd(o.Pod.Pod); t != nil && o.Pod.Lives() {
+	if t := view.ComputeEnd(v.Pod.Pod); t != nil && v.Pod.Lives() {
 		due = append(due, t.FinishedAt.Add(phase.DisputePatience))
 	}
-	if n := o.Pod.Node; o.Pod.Bound() && !o.Pod.Report.Current && !n.Renewed.IsZero() {
+	if n := v.Pod.Node; v.Pod.Bound() && !v.Pod.Report.Current && !n.Renewed.IsZero() {
 		next := n.LeaseDue()
-		if !next.After(o.Now) { // it may be renewed again, and nobody would tell
-			next = o.Now.Add(view.LeaseLimit)
+		if !next.After(v.Now) { // it may be renewed again, and nobody would tell
+			next = v.Now.Add(view.LeaseLimit)
 		}
 		due = append(due, next)
 	}
-	if o.Call != nil && !o.Call.Active() && save.Wanted(o) {
-		due = append(due, save.TryAgain(o.Call))
+	if v.Call != nil && !v.Call.Active() && save.Wanted(v) {
+		due = append(due, save.TryAgain(v.Call))
 	}
-	if o.Call != nil && o.Call.Unsure {
-		due = append(due, save.SureBy(o.Call))
+	if v.Call != nil && v.Call.Unsure {
+		due = append(due, save.SureBy(v.Call))
 	}
-	if next := attach.NextLook(o); !next.IsZero() {
+	if next := attach.NextLook(v); !next.IsZero() {
 		due = append(due, next)
 	}
-	if c := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
+	if c := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
 		due = append(due, c.LastProbeTime.Add(status.GuestInterval))
 	}
 	return due

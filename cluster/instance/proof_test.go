@@ -183,12 +183,12 @@ func (c combination) observed() *view.View {
 
 // follow has one action's effect seen, and reports whether another VM may be started by it, or the
 // pod be lost from sight.
-func (c combination) follow(o *view.View, a action.Action) (over bool) {
+func (c combination) follow(v *view.View, a action.Action) (over bool) {
 	switch a := a.(type) {
 	case action.CreatePod, action.ReleasePod, action.Finalize:
 		return true
 	case action.WriteStatus:
-		o.Instance.Status = *a.Status
+		v.Instance.Status = *a.Status
 		return view.IsFinal(a.Status.Phase)
 	case action.ConfirmEnd:
 		c.ask(a.Pod)
@@ -204,7 +204,7 @@ func (c combination) follow(o *view.View, a action.Action) (over bool) {
 	case action.RelabelPod:
 		a.Pod.Relabelled = true
 	case action.LabelInstance:
-		o.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
+		v.Instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
 	}
 	return false
 }
@@ -236,13 +236,13 @@ func (c combination) ask(p *view.Pod) {
 func TestProof(t *testing.T) {
 	tried, waiting := 0, 0
 	for _, c := range combinations() {
-		o := c.observed()
+		v := c.observed()
 		tried++
 		if c.mayRun() {
 			waiting++
-			if next := c.walk(o); next != nil {
+			if next := c.walk(v); next != nil {
 				t.Errorf("%v: %v though the VM may run", c, next)
-			} else if why := untold(o); why != "" {
+			} else if why := untold(v); why != "" {
 				t.Errorf("%v: waits, and %s", c, why)
 			}
 		}
@@ -259,10 +259,10 @@ func TestProof(t *testing.T) {
 }
 
 // walk takes actions until the VM may be started again, or nothing is left to do: it returns the last one.
-func (c combination) walk(o *view.View) action.Action {
+func (c combination) walk(v *view.View) action.Action {
 	for range maxSteps {
-		next, _ := decide(o)
-		if next == nil || c.follow(o, next) {
+		next, _ := decide(v)
+		if next == nil || c.follow(v, next) {
 			return next
 		}
 	}
@@ -270,17 +270,17 @@ func (c combination) walk(o *view.View) action.Action {
 }
 
 // untold is what is missing where a wait is to be said; empty: it is said.
-func untold(o *view.View) string {
-	if o.Instance.Status.Phase == kubevirtv1.PhasePending && condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
+func untold(v *view.View) string {
+	if v.Instance.Status.Phase == kubevirtv1.PhasePending && condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
 		return "" // another's pod is waited for
 	}
-	ready := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionReady)
+	ready := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionReady)
 	switch {
-	case o.Final():
+	case v.Final():
 		return ""
 	case ready == nil:
 		return "has no condition Ready"
-	case o.Instance.Status.Phase == kubevirtv1.PhaseUnknown && (ready.Status != metav1.ConditionFalse || ready.Reason == "" || ready.Message == ""):
+	case v.Instance.Status.Phase == kubevirtv1.PhaseUnknown && (ready.Status != metav1.ConditionFalse || ready.Reason == "" || ready.Message == ""):
 		return fmt.Sprintf("Ready is %+v", ready)
 	}
 	return ""

@@ -24,13 +24,13 @@ const maxSteps = 50
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
 // brought now.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	o, err := r.Observer.Observe(ctx, req.NamespacedName)
-	if err != nil || o == nil {
+	v, err := r.Observer.Observe(ctx, req.NamespacedName)
+	if err != nil || v == nil {
 		return reconcile.Result{}, err
 	}
-	t := &round{Reconciler: r, o: o, key: req.NamespacedName}
+	t := &round{Reconciler: r, o: v, key: req.NamespacedName}
 	for range maxSteps {
-		next, again := decide(o)
+		next, again := decide(v)
 		if next == nil {
 			return t.result(again)
 		}
@@ -40,7 +40,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("%v: %w", next, err)
-		case o.Instance == nil && len(o.Others) == 0 && o.Call == nil:
+		case v.Instance == nil && len(v.Others) == 0 && v.Call == nil:
 			return reconcile.Result{}, nil
 		}
 	}

@@ -13,37 +13,37 @@ import (
 )
 
 // Wanted is the claim that is to be attached to the pod; empty: none.
-func Wanted(o *view.View) string {
-	if o.Pod == nil || o.Pod.Gone || o.Pod.Ended() || !o.Pod.Bound() {
+func Wanted(v *view.View) string {
+	if v.Pod == nil || v.Pod.Gone || v.Pod.Ended() || !v.Pod.Bound() {
 		return ""
 	}
-	if claim := ImageClaim(o); claim != "" {
+	if claim := ImageClaim(v); claim != "" {
 		return claim
 	}
-	v := convert.HibernationVolume(o.Instance)
-	if o.StopStrategy() != kubevirtv1.HibernateSave || v == nil || MountedFromStart(o.Pod.Pod, v.ClaimName) {
+	volume := convert.HibernationVolume(v.Instance)
+	if v.StopStrategy() != kubevirtv1.HibernateSave || volume == nil || MountedFromStart(v.Pod.Pod, volume.ClaimName) {
 		return ""
 	}
-	return v.ClaimName
+	return volume.ClaimName
 }
 
 // ImageClaim is the claim that is attached for the guest to go on from, until its status says that it runs:
 // its shim has left the claim by then. Empty: none, or the pod mounts it.
-func ImageClaim(o *view.View) string {
-	image := convert.AttachedImage(o.Instance)
-	if image == nil || o.Final() || o.Ran(o.Recorded()) || o.Pod == nil || MountedFromStart(o.Pod.Pod, image.ClaimName) {
+func ImageClaim(v *view.View) string {
+	image := convert.AttachedImage(v.Instance)
+	if image == nil || v.Final() || v.Ran(v.Recorded()) || v.Pod == nil || MountedFromStart(v.Pod.Pod, image.ClaimName) {
 		return ""
 	}
 	return image.ClaimName
 }
 
 // Attach makes the pod of a volume for the guest's memory.
-func Attach(o *view.View) action.Action {
-	claim := Wanted(o)
-	if claim == "" || o.Pod.Deleting() || o.Refused != nil || unfit(o, claim) != nil || Pod(o, claim) != nil {
+func Attach(v *view.View) action.Action {
+	claim := Wanted(v)
+	if claim == "" || v.Pod.Deleting() || v.Refused != nil || unfit(v, claim) != nil || Pod(v, claim) != nil {
 		return nil
 	}
-	if o.Recorded() != kubevirtv1.PhaseRunning && ImageClaim(o) == "" {
+	if v.Recorded() != kubevirtv1.PhaseRunning && ImageClaim(v) == "" {
 		return nil
 	}
 	return action.Attach{Claim: claim}
@@ -51,12 +51,12 @@ func Attach(o *view.View) action.Action {
 
 // Detach deletes the pods of volumes that nobody wants to be attached any more, and those
 // that have ended. It waits for the end of a call: it may have the volume's descriptor.
-func Detach(o *view.View) action.Action {
-	if o.Call != nil && o.Call.State == saves.Running || len(o.Attachments) > 0 && undoesSave(o) {
+func Detach(v *view.View) action.Action {
+	if v.Call != nil && v.Call.State == saves.Running || len(v.Attachments) > 0 && undoesSave(v) {
 		return nil
 	}
-	claim := Wanted(o)
-	for _, p := range o.Attachments {
+	claim := Wanted(v)
+	for _, p := range v.Attachments {
 		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 		if p.DeletionTimestamp == nil && (claim == "" || !attaches(p, claim) || over) {
 			return action.Detach{Attachment: p}
@@ -66,16 +66,16 @@ func Detach(o *view.View) action.Action {
 }
 
 // undoesSave: the agent still has the volume, and will say when it has not.
-func undoesSave(o *view.View) bool {
-	return !o.Pod.Ended() && o.Pod.Report.Current && o.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
+func undoesSave(v *view.View) bool {
+	return !v.Pod.Ended() && v.Pod.Report.Current && v.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
 }
 
 // unfit is why a claim can't be attached; nil: it can, as far as is known.
-func unfit(o *view.View, claim string) *condition.Fault {
-	c := o.Claims[claim]
+func unfit(v *view.View, claim string) *condition.Fault {
+	c := v.Claims[claim]
 	switch {
 	case c == nil:
-		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "there is no PersistentVolumeClaim " + claim + " in namespace " + o.Instance.Namespace + purposeOf(o, claim)}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "there is no PersistentVolumeClaim " + claim + " in namespace " + v.Instance.Namespace + purposeOf(v, claim)}
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
 	}
@@ -83,9 +83,9 @@ func unfit(o *view.View, claim string) *condition.Fault {
 }
 
 // purposeOf is what a claim that is missing is needed for, and what to do.
-func purposeOf(o *view.View, claim string) string {
-	if ImageClaim(o) == claim {
-		return ", which has the guest's memory: bring it back, or delete pod " + o.Pod.Name
+func purposeOf(v *view.View, claim string) string {
+	if ImageClaim(v) == claim {
+		return ", which has the guest's memory: bring it back, or delete pod " + v.Pod.Name
 	}
 	return " to save the guest's memory to: create it"
 }

@@ -31,8 +31,8 @@ func MountedFromStart(p *corev1.Pod, claim string) bool {
 }
 
 // Pod is the pod through which a claim is attached to the VM's pod; nil: there is none.
-func Pod(o *view.View, claim string) *corev1.Pod {
-	for _, p := range o.Attachments {
+func Pod(v *view.View, claim string) *corev1.Pod {
+	for _, p := range v.Attachments {
 		if attaches(p, claim) {
 			return p
 		}
@@ -55,10 +55,10 @@ func Attached(p *corev1.Pod, node string) bool {
 }
 
 // Ready: the guest's memory can be saved to the volume.
-func Ready(o *view.View) bool {
-	v := convert.HibernationVolume(o.Instance)
-	if v == nil || o.Pod == nil || o.Pod.Gone {
+func Ready(v *view.View) bool {
+	volume := convert.HibernationVolume(v.Instance)
+	if volume == nil || v.Pod == nil || v.Pod.Gone {
 		return false
 	}
-	return MountedFromStart(o.Pod.Pod, v.ClaimName) || Attached(Pod(o, v.ClaimName), o.Pod.Spec.NodeName)
+	return MountedFromStart(v.Pod.Pod, volume.ClaimName) || Attached(Pod(v, volume.ClaimName), v.Pod.Spec.NodeName)
 }

@@ -14,41 +14,41 @@ import (
 )
 
 // Progress is how far the volume is from being attached, and whether that is a failure.
-func Progress(o *view.View) (f condition.Fault, failed bool) {
-	v := convert.HibernationVolume(o.Instance)
-	if v == nil {
+func Progress(v *view.View) (f condition.Fault, failed bool) {
+	volume := convert.HibernationVolume(v.Instance)
+	if volume == nil {
 		return condition.Fault{Reason: condition.ReasonAttachFailed, Message: "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
 	}
-	if f := Fault(o, v.ClaimName); f != nil {
+	if f := Fault(v, volume.ClaimName); f != nil {
 		return *f, true
 	}
-	return condition.Fault{Reason: condition.ReasonAttaching, Message: "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.Pod.Spec.NodeName}, false
+	return condition.Fault{Reason: condition.ReasonAttaching, Message: "claim " + volume.ClaimName + " is attached to the VM's pod on node " + v.Pod.Spec.NodeName}, false
 }
 
 // Fault is why a claim is not attached; nil: nothing is known to be wrong.
-func Fault(o *view.View, claim string) *condition.Fault {
-	if f := unfit(o, claim); f != nil {
+func Fault(v *view.View, claim string) *condition.Fault {
+	if f := unfit(v, claim); f != nil {
 		return f
 	}
-	if o.Refused != nil {
-		return o.Refused
+	if v.Refused != nil {
+		return v.Refused
 	}
-	p := Pod(o, claim)
-	if p == nil || o.Now.Before(p.CreationTimestamp.Add(attachPatience)) || Attached(p, o.Pod.Spec.NodeName) {
+	p := Pod(v, claim)
+	if p == nil || v.Now.Before(p.CreationTimestamp.Add(attachPatience)) || Attached(p, v.Pod.Spec.NodeName) {
 		return nil
 	}
 	todo := "; see kubectl describe pod " + p.Name
-	if ImageClaim(o) == claim {
-		todo += ", or delete pod " + o.Pod.Name + ": the next one mounts the claim"
+	if ImageClaim(v) == claim {
+		todo += ", or delete pod " + v.Pod.Name + ": the next one mounts the claim"
 	}
 	failed := func(why string) *condition.Fault {
-		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod on node " + o.Pod.Spec.NodeName + ": " + why + todo}
+		return &condition.Fault{Reason: condition.ReasonAttachFailed, Message: "claim " + claim + " can't be attached to the VM's pod on node " + v.Pod.Spec.NodeName + ": " + why + todo}
 	}
 	if c := view.PodCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return failed(c.Message)
 	}
-	if o.AttachTrouble != nil {
-		return failed(strings.TrimPrefix(o.AttachTrouble.Message, trouble.DoesNotStart))
+	if v.AttachTrouble != nil {
+		return failed(strings.TrimPrefix(v.AttachTrouble.Message, trouble.DoesNotStart))
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
@@ -60,13 +60,13 @@ func Fault(o *view.View, claim string) *condition.Fault {
 
 // Suspicious is a pod that has a node and attaches nothing for so long that its events
 // are read; nil: there is none.
-func Suspicious(o *view.View) *corev1.Pod {
-	claim := Wanted(o)
+func Suspicious(v *view.View) *corev1.Pod {
+	claim := Wanted(v)
 	if claim == "" {
 		return nil
 	}
-	p := Pod(o, claim)
-	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || Attached(p, o.Pod.Spec.NodeName) || o.Now.Before(p.CreationTimestamp.Add(attachPatience)) {
+	p := Pod(v, claim)
+	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || Attached(p, v.Pod.Spec.NodeName) || v.Now.Before(p.CreationTimestamp.Add(attachPatience)) {
 		return nil
 	}
 	return p
@@ -74,17 +74,17 @@ func Suspicious(o *view.View) *corev1.Pod {
 
 // NextLook is when a volume that is being attached is looked at again though nothing has
 // changed; zero: never.
-func NextLook(o *view.View) time.Time {
-	claim := Wanted(o)
+func NextLook(v *view.View) time.Time {
+	claim := Wanted(v)
 	if claim == "" {
 		return time.Time{}
 	}
-	p := Pod(o, claim)
-	if p == nil || Attached(p, o.Pod.Spec.NodeName) {
+	p := Pod(v, claim)
+	if p == nil || Attached(p, v.Pod.Spec.NodeName) {
 		return time.Time{}
 	}
-	if first := p.CreationTimestamp.Add(attachPatience); o.Now.Before(first) {
+	if first := p.CreationTimestamp.Add(attachPatience); v.Now.Before(first) {
 		return first
 	}
-	return o.Now.Add(trouble.QuietInterval)
+	return v.Now.Add(trouble.QuietInterval)
 }

@@ -57,41 +57,41 @@ func Unfilled(claim *corev1.PersistentVolumeClaim, phase string) *condition.Faul
 }
 
 // Waits is why the pod can't be made yet; nil: it can.
-func Waits(o *view.View) *condition.Fault {
-	if o.Fault != nil {
-		return o.Fault
+func Waits(v *view.View) *condition.Fault {
+	if v.Fault != nil {
+		return v.Fault
 	}
-	for _, p := range o.Others {
+	for _, p := range v.Others {
 		if !p.Ended() {
 			return &condition.Fault{Reason: condition.ReasonFailedCreate, Message: "pod " + p.Name + " of an earlier instance of this name has not ended: " +
 				"this one starts when it has; see kubectl describe pod " + p.Name}
 		}
 	}
 	var missing []string
-	for _, name := range Names(o.Instance) {
-		claim := o.Claims[name]
+	for _, name := range Names(v.Instance) {
+		claim := v.Claims[name]
 		switch {
 		case claim == nil:
 			missing = append(missing, name)
 		case claim.DeletionTimestamp != nil:
 			return &condition.Fault{Reason: condition.ReasonClaimNotFound, Message: "PersistentVolumeClaim " + name + " is being deleted, which " +
 				"ends with the last pod that has it: this VM starts when there is another of that name"}
-		case o.Filling[name] != nil:
-			return o.Filling[name]
+		case v.Filling[name] != nil:
+			return v.Filling[name]
 		}
 	}
 	if missing != nil {
 		return &condition.Fault{Reason: condition.ReasonClaimNotFound, Message: "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
-			" in namespace " + o.Instance.Namespace + ": create it, or correct the name in spec.volumes"}
+			" in namespace " + v.Instance.Namespace + ": create it, or correct the name in spec.volumes"}
 	}
-	return InUse(o.Instance, o.Users)
+	return InUse(v.Instance, v.Users)
 }
 
 // Refilled: a claim is being filled, and the pod's VM would take its disk for a complete one: it was
 // deleted and made again before the pod had a node.
-func Refilled(o *view.View) bool {
-	return slices.ContainsFunc(Names(o.Instance), func(name string) bool {
-		claim := o.Claims[name]
+func Refilled(v *view.View) bool {
+	return slices.ContainsFunc(Names(v.Instance), func(name string) bool {
+		claim := v.Claims[name]
 		if claim == nil {
 			return false
 		}

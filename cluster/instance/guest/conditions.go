@@ -13,30 +13,30 @@ import (
 )
 
 // Conditions are what the agent says. While it is not heard, they stay as they are.
-func Conditions(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
-	if view.IsFinal(phase) || o.Pod == nil {
+func Conditions(v *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
+	if view.IsFinal(phase) || v.Pod == nil {
 		return nil
 	}
-	vm := o.Pod.Report.VM
-	if !o.Pod.Report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
-		return keptConditions(o)
+	vm := v.Pod.Report.VM
+	if !v.Pod.Report.Current || vm == nil || phase != kubevirtv1.PhaseRunning {
+		return keptConditions(v)
 	}
 	var all []kubevirtv1.Condition
-	switch was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused); {
+	switch was := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionPaused); {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
 		reason, message := pauseReason(vm)
-		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, o.InWords(message)))
+		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, v.InWords(message)))
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
-	all = append(all, agentConditions(o, vm.GetStatus().GetGuest())...)
-	all = append(all, credentialCondition(o, vm.GetStatus().GetGuest().GetCredentials())...)
+	all = append(all, agentConditions(v, vm.GetStatus().GetGuest())...)
+	all = append(all, credentialCondition(v, vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition.New(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, condition.ReasonEmulation,
-			"the VM is emulated, which is slow: "+o.InWords(vm.GetStatus().GetHypervisorReason())))
+			"the VM is emulated, which is slow: "+v.InWords(vm.GetStatus().GetHypervisorReason())))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, o.InWords(limits(vm))))
+		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, v.InWords(limits(vm))))
 	}
 	return all
 }
@@ -52,7 +52,7 @@ func limits(vm *nodev1.VirtualMachine) string {
 
 // agentConditions are those of the agent in the guest. One that has not answered yet may be
 // supported.
-func agentConditions(o *view.View, g *nodev1.GuestStatus) []kubevirtv1.Condition {
+func agentConditions(v *view.View, g *nodev1.GuestStatus) []kubevirtv1.Condition {
 	if !g.GetAgentConnected() {
 		return nil
 	}
@@ -65,24 +65,24 @@ func agentConditions(o *view.View, g *nodev1.GuestStatus) []kubevirtv1.Condition
 
 // credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
 // brings in; none: nobody has said.
-func credentialCondition(o *view.View, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+func credentialCondition(v *view.View, c *nodev1.GuestCredentials) []kubevirtv1.Condition {
 	switch {
 	case c == nil:
 		return nil
 	case c.GetSynchronized():
 		return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, condition.ReasonCredentials, "")}
 	}
-	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, o.InWords(c.GetMessage()))}
+	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, v.InWords(c.GetMessage()))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 
 // keptConditions are those of the guest's as they were last known.
-func keptConditions(o *view.View) []kubevirtv1.Condition {
+func keptConditions(v *view.View) []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
 		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, condition.NetworkLimited} {
-		if c := condition.Find(o.Instance.Status.Conditions, of); c != nil {
+		if c := condition.Find(v.Instance.Status.Conditions, of); c != nil {
 			all = append(all, *c)
 		}
 	}
@@ -105,9 +105,9 @@ func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
 }
 
 // Paused: the agent says so, or has said so before it was lost.
-func Paused(o *view.View) bool {
-	if s := o.Pod.Report.VM.GetStatus().GetState(); o.Pod.Report.Current && o.Pod.Report.VM != nil && s != nodev1.State_STATE_SAVING {
+func Paused(v *view.View) bool {
+	if s := v.Pod.Report.VM.GetStatus().GetState(); v.Pod.Report.Current && v.Pod.Report.VM != nil && s != nodev1.State_STATE_SAVING {
 		return s == nodev1.State_STATE_PAUSED
 	}
-	return condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
+	return condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Fill fills in what the agent says of a VM that runs.
-func Fill(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
+func Fill(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
 	effective := vm.GetStatus().GetEffectiveSpec()
 	if effective == nil {
 		return
@@ -27,10 +27,10 @@ func Fill(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.V
 	if cpu := effective.GetCpu(); cpu != nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: count(cpu.GetSockets()), Cores: count(cpu.GetCores()), Threads: count(cpu.GetThreads())}
 	}
-	s.Memory = memoryOf(o, effective)
+	s.Memory = memoryOf(v, effective)
 	s.GuestOSInfo = guestOS(vm.GetStatus().GetGuest().GetOs())
 	s.FSFreezeStatus = frozen(vm.GetStatus().GetGuest().GetFsFreezeStatus())
-	s.Interfaces = interfacesOf(o, vm)
+	s.Interfaces = interfacesOf(v, vm)
 }
 
 // frozen is the one status that is worth a word.
@@ -42,15 +42,15 @@ func frozen(said string) string {
 	return ""
 }
 
-func memoryOf(o *view.View, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
-	m := &kubevirtv1.MemoryStatus{GuestRequested: RequestedMemory(&o.Instance.Spec.Domain)}
+func memoryOf(v *view.View, spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
+	m := &kubevirtv1.MemoryStatus{GuestRequested: RequestedMemory(&v.Instance.Spec.Domain)}
 	if size, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetSize(), condition.MaxGuestText)); err == nil {
 		m.GuestAtBoot, m.GuestCurrent = &size, &size
 	}
 	if target, err := resource.ParseQuantity(condition.Clip(spec.GetMemory().GetTarget(), condition.MaxGuestText)); err == nil {
 		m.GuestCurrent = &target
 	}
-	if bytes, err := resource.ParseQuantity(o.Pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
+	if bytes, err := resource.ParseQuantity(v.Pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
 		overhead := resource.NewQuantity(bytes.Value(), resource.BinarySI)
 		m.MemoryOverhead = overhead
 	}

@@ -35,12 +35,12 @@ func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
 
 // interfacesOf are the interfaces of the guest, the one on the pod's default network before all others. Its first
 // address is the pod's: there the guest is reached, whatever address it has itself.
-func interfacesOf(o *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
-	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.Pod.Annotations[multus.AnnotationStatus])
+func interfacesOf(v *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
+	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(v.Pod.Annotations[multus.AnnotationStatus])
 	hidden := internal(vm.GetStatus().GetEffectiveSpec())
 	var first, all []kubevirtv1.InterfaceStatus
 	matched := make(map[*nodev1.GuestInterface]bool)
-	for i, wanted := range o.Instance.Spec.Domain.Devices.Interfaces {
+	for i, wanted := range v.Instance.Spec.Domain.Devices.Interfaces {
 		network := networkOf(vm.GetStatus().GetEffectiveSpec(), wanted.Name, i)
 		s := kubevirtv1.InterfaceStatus{
 			Name: wanted.Name, MAC: wanted.MACAddress, InfoSource: fromDomain,
@@ -49,7 +49,7 @@ func interfacesOf(o *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.Interfac
 		if mac := network.GetMac(); mac != "" {
 			s.MAC = condition.Clip(mac, condition.MaxGuestText)
 		}
-		isDefault := inPod(o, &s, networks)
+		isDefault := inPod(v, &s, networks)
 		at := slices.IndexFunc(reported, func(g *nodev1.GuestInterface) bool { return s.MAC != "" && strings.EqualFold(g.GetMac(), s.MAC) })
 		if at >= 0 {
 			matched[reported[at]] = true
@@ -80,16 +80,16 @@ func interfacesOf(o *view.View, vm *nodev1.VirtualMachine) []kubevirtv1.Interfac
 
 // inPod fills in what an interface is in the pod: the default one has the pod's addresses, at
 // which nobody answers while its link is down; the others have those that Multus says.
-func inPod(o *view.View, s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
-	at := slices.IndexFunc(o.Instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
+func inPod(v *view.View, s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
+	at := slices.IndexFunc(v.Instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
 	if at < 0 {
 		return false
 	}
-	network := &o.Instance.Spec.Networks[at]
+	network := &v.Instance.Spec.Networks[at]
 	s.PodInterfaceName = multus.Interface(network)
 	if multus.IsDefault(network) {
 		if s.LinkState != linkDown {
-			s.IPAddresses = podAddresses(o.Pod.Pod)
+			s.IPAddresses = podAddresses(v.Pod.Pod)
 		}
 		return true
 	}

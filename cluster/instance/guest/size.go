@@ -26,18 +26,18 @@ func currentMemory(s *specv1.VirtualMachineSpec) (uint64, bool) {
 
 // sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
 // ran counts: one that goes on from an image may have grown before.
-func sizings(o *view.View) (all []action.Sizing) {
-	effective := o.Effective()
-	if effective == nil || o.Instance.Annotations[contract.AnnotationLiveSize] == "" {
+func sizings(v *view.View) (all []action.Sizing) {
+	effective := v.Effective()
+	if effective == nil || v.Instance.Annotations[contract.AnnotationLiveSize] == "" {
 		return nil
 	}
-	if cpu := o.Instance.Spec.Domain.CPU; cpu != nil {
+	if cpu := v.Instance.Spec.Domain.CPU; cpu != nil {
 		wanted := uint64(max(cpu.Sockets, 1)) * uint64(max(cpu.Cores, 1)) * uint64(max(cpu.Threads, 1))
 		if now := spec.VCPUs(effective.GetCpu()); wanted > now && wanted <= spec.MaxVCPUs {
 			all = append(all, action.Sizing{Condition: kubevirtv1.ConditionHotVCPUChange, VCPUs: uint32(wanted)})
 		}
 	}
-	wanted, err := convert.GuestMemory(&o.Instance.Spec)
+	wanted, err := convert.GuestMemory(&v.Instance.Spec)
 	now, known := currentMemory(effective)
 	if err == nil && known && wanted != now {
 		all = append(all, action.Sizing{Condition: kubevirtv1.ConditionHotMemoryChange, Memory: wanted})
@@ -46,21 +46,21 @@ func sizings(o *view.View) (all []action.Sizing) {
 }
 
 // wasRefused: the status says that the guest can't be given that size.
-func wasRefused(o *view.View, z action.Sizing) bool {
-	c := condition.Find(o.Instance.Status.Conditions, z.Condition)
+func wasRefused(v *view.View, z action.Sizing) bool {
+	c := condition.Find(v.Instance.Status.Conditions, z.Condition)
 	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, condition.Sentence(z.String()+": "))
 }
 
 // Resize has a guest that runs be given the size that its instance wants. What was refused is not
 // asked for again.
-func Resize(o *view.View) action.Action {
-	p := o.Pod
-	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Resized || o.Recorded() != kubevirtv1.PhaseRunning || o.StopStrategy() != "" ||
+func Resize(v *view.View) action.Action {
+	p := v.Pod
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Resized || v.Recorded() != kubevirtv1.PhaseRunning || v.StopStrategy() != "" ||
 		p.Report.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
 		return nil
 	}
-	for _, z := range sizings(o) {
-		if !wasRefused(o, z) {
+	for _, z := range sizings(v) {
+		if !wasRefused(v, z) {
 			return action.Resize{Pod: p, Sizing: z}
 		}
 	}
@@ -68,16 +68,16 @@ func Resize(o *view.View) action.Action {
 }
 
 // ResizeConditions are of what a guest is being given, or was refused.
-func ResizeConditions(o *view.View, phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
+func ResizeConditions(v *view.View, phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
 	if phase != kubevirtv1.PhaseRunning {
 		return nil
 	}
-	for _, z := range sizings(o) {
-		switch f := o.Unsized[z.Condition]; {
+	for _, z := range sizings(v) {
+		switch f := v.Unsized[z.Condition]; {
 		case f != nil:
 			all = append(all, condition.New(z.Condition, metav1.ConditionFalse, f.Reason, z.String()+": "+f.Message))
-		case wasRefused(o, z):
-			all = append(all, *condition.Find(o.Instance.Status.Conditions, z.Condition))
+		case wasRefused(v, z):
+			all = append(all, *condition.Find(v.Instance.Status.Conditions, z.Condition))
 		default:
 			all = append(all, condition.New(z.Condition, metav1.ConditionTrue, condition.ReasonResizing, "the guest is given "+z.String()))
 		}

@@ -14,8 +14,8 @@ import (
 // something has changed, and takes the earliest end that it has been asked for. A shim that waits for
 // a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
 // of is ended by nobody else.
-func HurryGuest(o *view.View) action.Action {
-	p, grace := o.Pod, o.Instance.Spec.TerminationGracePeriodSeconds
+func HurryGuest(v *view.View) action.Action {
+	p, grace := v.Pod, v.Instance.Spec.TerminationGracePeriodSeconds
 	if p == nil || !p.Deleting() || p.Ended() || p.Hurried || !p.Report.Current || !view.Started(p.Report.VM) {
 		return nil
 	}
@@ -23,16 +23,16 @@ func HurryGuest(o *view.View) action.Action {
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return action.KillGuest{Pod: p}
-	case grace != nil && own != nil && Seconds(*grace) < own.AsDuration(), awaitsInVain(o), view.UnseenEnd(p.Pod) != nil:
+	case grace != nil && own != nil && Seconds(*grace) < own.AsDuration(), awaitsInVain(v), view.UnseenEnd(p.Pod) != nil:
 		return action.HurryGuest{Pod: p}
 	}
 	return nil
 }
 
 // awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
-func awaitsInVain(o *view.View) bool {
-	state := o.Pod.Report.VM.GetStatus().GetState()
-	return convert.AwaitsSave(o.Instance) && (o.Call == nil || !o.Call.Active()) &&
+func awaitsInVain(v *view.View) bool {
+	state := v.Pod.Report.VM.GetStatus().GetState()
+	return convert.AwaitsSave(v.Instance) && (v.Call == nil || !v.Call.Active()) &&
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
 }
 

@@ -60,18 +60,18 @@ func OrEmpty(m map[string]string) map[string]string {
 }
 
 // LabelInstance comes after Running is written, so that it delays nothing.
-func LabelInstance(o *view.View) action.Action {
-	name := o.Instance.Status.NodeName
-	if o.Deleting() || o.Recorded() != kubevirtv1.PhaseRunning || name == "" || o.Instance.Labels[contract.LabelNodeName] == name {
+func LabelInstance(v *view.View) action.Action {
+	name := v.Instance.Status.NodeName
+	if v.Deleting() || v.Recorded() != kubevirtv1.PhaseRunning || name == "" || v.Instance.Labels[contract.LabelNodeName] == name {
 		return nil
 	}
 	return action.LabelInstance{}
 }
 
 // RelabelPod has Services follow the labels of an instance that runs.
-func RelabelPod(o *view.View) action.Action {
-	p := o.Pod
-	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || o.Final() || !relabelled(p.Pod, o.Instance) {
+func RelabelPod(v *view.View) action.Action {
+	p := v.Pod
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || v.Final() || !relabelled(p.Pod, v.Instance) {
 		return nil
 	}
 	return action.RelabelPod{Pod: p}

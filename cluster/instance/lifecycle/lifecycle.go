@@ -12,8 +12,8 @@ import (
 )
 
 // EndOthers ends the pods of earlier instances, which nobody else looks after.
-func EndOthers(o *view.View) action.Action {
-	for _, p := range o.Others {
+func EndOthers(v *view.View) action.Action {
+	for _, p := range v.Others {
 		switch {
 		case p.Gone:
 		case stranded(p):
@@ -30,28 +30,28 @@ func EndOthers(o *view.View) action.Action {
 }
 
 // Protect puts the finalizer on an instance that has not ended.
-func Protect(o *view.View) action.Action {
-	if o.Deleting() || o.Final() || slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
+func Protect(v *view.View) action.Action {
+	if v.Deleting() || v.Final() || slices.Contains(v.Instance.Finalizers, contract.FinalizerInstance) {
 		return nil
 	}
 	return action.Protect{}
 }
 
 // CreatePod makes the pod of an instance that has never had one, once nothing speaks against it.
-func CreatePod(o *view.View) action.Action {
-	_, _, had := view.Active(&o.Instance.Status)
-	if o.Pod != nil || had || o.Deleting() || !o.NeverHadPod() || claims.Waits(o) != nil {
+func CreatePod(v *view.View) action.Action {
+	_, _, had := view.Active(&v.Instance.Status)
+	if v.Pod != nil || had || v.Deleting() || !v.NeverHadPod() || claims.Waits(v) != nil {
 		return nil
 	}
 	return action.CreatePod{}
 }
 
 // ConfirmEnd asks the agent of a pod whose VM may have ended.
-func ConfirmEnd(o *view.View) action.Action {
-	if o.Pod == nil || o.Final() && !o.Pod.Held() || !askable(o.Pod) && !overUnheard(o.Pod, o.Now) {
+func ConfirmEnd(v *view.View) action.Action {
+	if v.Pod == nil || v.Final() && !v.Pod.Held() || !askable(v.Pod) && !overUnheard(v.Pod, v.Now) {
 		return nil
 	}
-	return action.ConfirmEnd{Pod: o.Pod}
+	return action.ConfirmEnd{Pod: v.Pod}
 }
 
 // askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
@@ -72,13 +72,13 @@ func overUnheard(p *view.Pod, now time.Time) bool {
 // EndPod deletes the pod of an instance that is being deleted, one that failed before it was
 // bound to a node, or whose claim is being filled again, one that another controller made when the instance had ended, and by force
 // one whose node is lost.
-func EndPod(o *view.View) action.Action {
-	p := o.Pod
+func EndPod(v *view.View) action.Action {
+	p := v.Pod
 	switch {
 	case p == nil || p.Gone:
 	case stranded(p):
 		return action.DestroyPod{Pod: p}
-	case !p.Deleting() && (o.Deleting() || !p.Bound() && (p.Terminal() || claims.Refilled(o)) || o.Final() && !p.Ended()):
+	case !p.Deleting() && (v.Deleting() || !p.Bound() && (p.Terminal() || claims.Refilled(v)) || v.Final() && !p.Ended()):
 		return action.DeletePod{Pod: p}
 	}
 	return nil
@@ -91,19 +91,19 @@ func stranded(p *view.Pod) bool {
 }
 
 // ReleasePod lets the pod go once the instance is known to have ended: it never gets another.
-func ReleasePod(o *view.View) action.Action {
-	if o.Pod == nil || !o.Pod.Held() || !o.Pod.Ended() || !o.Final() {
+func ReleasePod(v *view.View) action.Action {
+	if v.Pod == nil || !v.Pod.Held() || !v.Pod.Ended() || !v.Final() {
 		return nil
 	}
-	return action.ReleasePod{Pod: o.Pod}
+	return action.ReleasePod{Pod: v.Pod}
 }
 
 // Finalize lets an instance go that has ended, once its pod is let go.
-func Finalize(o *view.View) action.Action {
-	if !o.Deleting() || !o.Final() || !slices.Contains(o.Instance.Finalizers, contract.FinalizerInstance) {
+func Finalize(v *view.View) action.Action {
+	if !v.Deleting() || !v.Final() || !slices.Contains(v.Instance.Finalizers, contract.FinalizerInstance) {
 		return nil
 	}
-	if p := o.Pod; p != nil && (p.Held() || sleeps(o) && !p.Gone) || sleeps(o) && len(o.Attachments) > 0 {
+	if p := v.Pod; p != nil && (p.Held() || sleeps(v) && !p.Gone) || sleeps(v) && len(v.Attachments) > 0 {
 		return nil
 	}
 	return action.Finalize{}
@@ -111,7 +111,7 @@ func Finalize(o *view.View) action.Action {
 
 // sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
 // Hibernated once the instance is gone.
-func sleeps(o *view.View) bool {
-	reason := o.Instance.Status.Reason
+func sleeps(v *view.View) bool {
+	reason := v.Instance.Status.Reason
 	return reason == condition.ReasonSaved || reason == condition.ReasonSuspended
 }

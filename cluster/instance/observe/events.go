@@ -22,12 +22,12 @@ const (
 
 // podTrouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
-func (r *Observer) podTrouble(ctx context.Context, o *view.View) *condition.Fault {
-	f, err := r.eventsOf(ctx, o.Pod.Pod)
+func (r *Observer) podTrouble(ctx context.Context, v *view.View) *condition.Fault {
+	f, err := r.eventsOf(ctx, v.Pod.Pod)
 	if err == nil {
 		return f
 	}
-	if was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
+	if was := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
 		return &condition.Fault{Reason: was.Reason, Message: was.Message}
 	}
 	return nil

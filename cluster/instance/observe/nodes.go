@@ -16,8 +16,8 @@ import (
 )
 
 // Look fills in what is known of the node that a pod is bound to, or may have been.
-func (r *Observer) Look(ctx context.Context, o *view.View, p *view.Pod) (err error) {
-	name, machine := p.Spec.NodeName, o.Machine(p)
+func (r *Observer) Look(ctx context.Context, v *view.View, p *view.Pod) (err error) {
+	name, machine := p.Spec.NodeName, v.Machine(p)
 	switch {
 	case p.Stray():
 		p.Hosts, err = r.hosts(ctx, p.UID)

@@ -23,100 +23,100 @@ import (
 // follow from it fail or do nothing then; but that something is not in it says nothing, and
 // the API server is asked.
 func (r *Observer) Observe(ctx context.Context, key types.NamespacedName) (*view.View, error) {
-	o := &view.View{Now: r.Now().UTC().Truncate(time.Second)}
+	v := &view.View{Now: r.Now().UTC().Truncate(time.Second)}
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{IndexInstance: key.Name}); err != nil {
 		return nil, err
 	}
 	var err error
-	if o.Instance, err = r.instance(ctx, key, pods.Items); err != nil {
+	if v.Instance, err = r.instance(ctx, key, pods.Items); err != nil {
 		return nil, err
 	}
 	for i := range pods.Items {
 		p := &view.Pod{Pod: &pods.Items[i]}
 		switch {
-		case o.Instance == nil || view.UIDOf(p.Labels) != o.Instance.UID:
-			o.Others = append(o.Others, p)
-		case r.owns(o.Instance, p.Pod):
-			o.Pod = p
-		case view.SupersededIn(o.Instance, p.Pod):
-			o.Others = append(o.Others, p)
+		case v.Instance == nil || view.UIDOf(p.Labels) != v.Instance.UID:
+			v.Others = append(v.Others, p)
+		case r.owns(v.Instance, p.Pod):
+			v.Pod = p
+		case view.SupersededIn(v.Instance, p.Pod):
+			v.Others = append(v.Others, p)
 		}
 	}
 	if call, has := r.Saves.Look(key); has {
-		o.Call = &call
+		v.Call = &call
 	}
-	if o.Instance == nil && len(o.Others) == 0 && o.Call == nil {
+	if v.Instance == nil && len(v.Others) == 0 && v.Call == nil {
 		return nil, nil
 	}
-	if o.Instance != nil {
-		if err := r.findPod(ctx, o); err != nil {
+	if v.Instance != nil {
+		if err := r.findPod(ctx, v); err != nil {
 			return nil, err
 		}
-		if err = r.observeClaims(ctx, o); err != nil {
+		if err = r.observeClaims(ctx, v); err != nil {
 			return nil, err
 		}
-		if err = r.observeUsers(ctx, o); err != nil {
+		if err = r.observeUsers(ctx, v); err != nil {
 			return nil, err
 		}
 	}
-	for _, p := range append(o.Others, o.Pod) {
+	for _, p := range append(v.Others, v.Pod) {
 		if p != nil {
-			if err := r.Look(ctx, o, p); err != nil {
+			if err := r.Look(ctx, v, p); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if o.Instance != nil && trouble.Suspicious(o) {
-		o.Pod.Trouble = r.podTrouble(ctx, o)
+	if v.Instance != nil && trouble.Suspicious(v) {
+		v.Pod.Trouble = r.podTrouble(ctx, v)
 	}
-	return o, r.observeSave(ctx, o)
+	return v, r.observeSave(ctx, v)
 }
 
 // observeSave reads the state of a VM's save: the call, the pods that attach volumes, and of
 // one that was saved what its pod and node were like.
-func (r *Observer) observeSave(ctx context.Context, o *view.View) error {
-	if o.Instance == nil || o.Pod == nil {
+func (r *Observer) observeSave(ctx context.Context, v *view.View) error {
+	if v.Instance == nil || v.Pod == nil {
 		return nil
 	}
-	if !o.Pod.Gone {
+	if !v.Pod.Gone {
 		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.InNamespace(o.Pod.Namespace), client.MatchingFields{IndexAttached: string(o.Pod.UID)}); err != nil {
+		if err := r.Client.List(ctx, &pods, client.InNamespace(v.Pod.Namespace), client.MatchingFields{IndexAttached: string(v.Pod.UID)}); err != nil {
 			return err
 		}
 		for i := range pods.Items {
-			o.Attachments = append(o.Attachments, &pods.Items[i])
+			v.Attachments = append(v.Attachments, &pods.Items[i])
 		}
 	}
-	if p := attach.Suspicious(o); p != nil {
-		o.AttachTrouble, _ = r.eventsOf(ctx, p)
+	if p := attach.Suspicious(v); p != nil {
+		v.AttachTrouble, _ = r.eventsOf(ctx, p)
 	}
-	if _, is := save.LastImage(o); !is || o.Final() {
+	if _, is := save.LastImage(v); !is || v.Final() {
 		return nil
 	}
-	o.Images = r.Images(o.Pod.Pod)
-	n, err := r.Node(ctx, r.Client, o.Pod.Spec.NodeName)
-	o.Pod.Node.Labels = n.Labels
+	v.Images = r.Images(v.Pod.Pod)
+	n, err := r.Node(ctx, r.Client, v.Pod.Spec.NodeName)
+	v.Pod.Node.Labels = n.Labels
 	return err
 }
 
 // observeClaims reads the claims that the instance names, and before it has a pod whether they are
 // filled.
-func (r *Observer) observeClaims(ctx context.Context, o *view.View) error {
-	o.Claims, o.Filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
-	for _, name := range claims.Names(o.Instance) {
-		claim, err := Get(ctx, r.Client, types.NamespacedName{Namespace: o.Instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
+func (r *Observer) observeClaims(ctx context.Context, v *view.View) error {
+	v.Claims, v.Filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*condition.Fault)
+	for _, name := range claims.Names(v.Instance) {
+		claim, err := Get(ctx, r.Client, types.NamespacedName{Namespace: v.Instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {
 			return err
 		}
 		if claim == nil {
 			continue
 		}
-		o.Claims[name] = claim
-		if o.Pod != nil || o.Final() {
+		v.Claims[name] = claim
+		if v.Pod != nil || v.Final() {
 			continue
 		}
-		if o.Filling[name], err = r.filling(ctx, claim); err != nil {
+		if v.Filling[name], err = r.filling(ctx, claim); err != nil {
 			return err
 		}
 	}

@@ -29,16 +29,16 @@ func (r *Observer) instance(ctx context.Context, key types.NamespacedName, pods 
 
 // findPod looks for a pod that the instance's status knows, or that may be about to be made,
 // and that the cache does not have.
-func (r *Observer) findPod(ctx context.Context, o *view.View) error {
-	if o.Pod != nil || o.Final() && !o.Deleting() || o.NeverHadPod() && !o.Deleting() {
+func (r *Observer) findPod(ctx context.Context, v *view.View) error {
+	if v.Pod != nil || v.Final() && !v.Deleting() || v.NeverHadPod() && !v.Deleting() {
 		return nil
 	}
-	found, err := r.OwnPod(ctx, o.Instance)
+	found, err := r.OwnPod(ctx, v.Instance)
 	if err != nil {
 		return err
 	}
-	if o.Pod = r.Vanished(o.Instance); found != nil {
-		o.Pod = &view.Pod{Pod: found}
+	if v.Pod = r.Vanished(v.Instance); found != nil {
+		v.Pod = &view.Pod{Pod: found}
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ import (
 )
 
 // observeUsers reads which others use the claims of an instance that has no pod yet.
-func (r *Observer) observeUsers(ctx context.Context, o *view.View) error {
-	if o.Pod != nil || o.Final() || o.Deleting() {
+func (r *Observer) observeUsers(ctx context.Context, v *view.View) error {
+	if v.Pod != nil || v.Final() || v.Deleting() {
 		return nil
 	}
 	var err error
-	o.Users, err = r.ClaimUsers(ctx, o.Instance)
+	v.Users, err = r.ClaimUsers(ctx, v.Instance)
 	return err
 }
 

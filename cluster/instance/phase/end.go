@@ -16,13 +16,13 @@ import (
 )
 
 // endOf is how the VM ended, in words of the instance: nodes know its specification alone.
-func endOf(o *view.View) (kubevirtv1.Phase, condition.Fault) {
-	phase, why := saidEnd(o)
-	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.Instance) != nil && !o.Ran(phase) {
-		why.Reason = save.RestoreReason(o, why)
+func endOf(v *view.View) (kubevirtv1.Phase, condition.Fault) {
+	phase, why := saidEnd(v)
+	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(v.Instance) != nil && !v.Ran(phase) {
+		why.Reason = save.RestoreReason(v, why)
 		why.Message = contract.ReadSentence(why.Message).Message
 	}
-	why.Message = o.InWords(why.Message)
+	why.Message = v.InWords(why.Message)
 	return phase, why
 }
 
@@ -31,18 +31,18 @@ var suspended = condition.Fault{Reason: condition.ReasonSuspended, Message: "the
 
 // saidEnd is how the VM ended: by the agent's report, else by the kubelet's, else by what is
 // known of the node.
-func saidEnd(o *view.View) (kubevirtv1.Phase, condition.Fault) {
-	p := o.Pod
-	if phase, f, is := save.End(o); is {
+func saidEnd(v *view.View) (kubevirtv1.Phase, condition.Fault) {
+	p := v.Pod
+	if phase, f, is := save.End(v); is {
 		return phase, f
 	}
-	if o.Ending(true).Reason == contract.GuestSuspended {
+	if v.Ending(true).Reason == contract.GuestSuspended {
 		return kubevirtv1.PhaseSucceeded, suspended
 	}
 	if t := view.ComputeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.Report.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
-		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)} // the agent sees a signal alone
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(v, p.Pod, t)} // the agent sees a signal alone
 	}
-	if phase, f, known := agentEnd(o, p.Report.VM); known {
+	if phase, f, known := agentEnd(v, p.Report.VM); known {
 		if p.Status.Reason == podEvicted && p.Status.Message != "" {
 			f.Message += "; " + evicted(p.Pod)
 		}
@@ -50,21 +50,21 @@ func saidEnd(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 	}
 	if t := view.ComputeEnd(p.Pod); t != nil {
 		switch {
-		case o.Ending(true).Reason == contract.GuestUnstarted:
+		case v.Ending(true).Reason == contract.GuestUnstarted:
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended before its guest ran"}
 		case t.ExitCode == 0:
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}
 		}
-		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(v, p.Pod, t)}
 	}
 	t := view.UnseenEnd(p.Pod)
 	switch {
 	case p.Bound() && !p.Node.Exists:
-		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeDeleted", Message: loss(o)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeDeleted", Message: loss(v)}
 	case p.Bound() && p.LostNode():
-		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeOutOfService", Message: loss(o)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Reason: "NodeOutOfService", Message: loss(v)}
 	case t != nil:
-		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(o, p.Pod, t)}
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: containerEnd(v, p.Pod, t)}
 	case p.Status.Message != "":
 		return kubevirtv1.PhaseFailed, condition.Fault{Reason: p.Status.Reason, Message: p.Status.Message}
 	case p.Gone:
@@ -78,7 +78,7 @@ func saidEnd(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 
 // agentEnd is how the VM ended by the agent's report. A guest that was not given time to shut
 // down, or has no ACPI by which it could be asked, has not failed when it is killed.
-func agentEnd(o *view.View, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.Fault, bool) {
+func agentEnd(v *view.View, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condition.Fault, bool) {
 	switch s := vm.GetStatus(); s.GetEndReason() {
 	case nodev1.EndReason_END_REASON_SHUTDOWN:
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the guest shut down"}, true
@@ -89,20 +89,20 @@ func agentEnd(o *view.View, vm *nodev1.VirtualMachine) (kubevirtv1.Phase, condit
 	case nodev1.EndReason_END_REASON_KILLED:
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown, as was asked for"}, true
 	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
-		if grace := o.Instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(o) {
+		if grace := v.Instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !hasACPI(v) {
 			return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was ended without a shutdown"}, true
 		}
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest did not shut down within its grace period and was killed"}, true
 	case nodev1.EndReason_END_REASON_PANICKED:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the guest panicked"}, true
 	case nodev1.EndReason_END_REASON_CRASHED:
-		return kubevirtv1.PhaseFailed, condition.Fault{Message: o.FaultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
+		return kubevirtv1.PhaseFailed, condition.Fault{Message: v.FaultWords(faults.FromProto(s.GetFaults()), s.GetMessage())}, true
 	}
 	return "", condition.Fault{}, false
 }
 
-func hasACPI(o *view.View) bool {
-	f := o.Instance.Spec.Domain.Features
+func hasACPI(v *view.View) bool {
+	f := v.Instance.Spec.Domain.Features
 	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
 }
 
@@ -119,7 +119,7 @@ const (
 )
 
 // containerEnd is why the VM's container failed, in a sentence.
-func containerEnd(o *view.View, p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+func containerEnd(v *view.View, p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason == oomKilled:
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
@@ -130,7 +130,7 @@ func containerEnd(o *view.View, p *corev1.Pod, t *corev1.ContainerStateTerminate
 			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":
 		e := contract.ReadEnding(t.Message)
-		return o.FaultWords(e.Faults, e.Message)
+		return v.FaultWords(e.Faults, e.Message)
 	}
 	if f := failedContainer(p); f != "" {
 		return f
@@ -161,9 +161,9 @@ const (
 )
 
 // loss is why the pod's node is lost.
-func loss(o *view.View) string {
-	if !o.Pod.Node.Exists {
-		return "node " + o.Pod.Spec.NodeName + " was deleted"
+func loss(v *view.View) string {
+	if !v.Pod.Node.Exists {
+		return "node " + v.Pod.Spec.NodeName + " was deleted"
 	}
-	return "node " + o.Pod.Spec.NodeName + " is out of service, as its taint says"
+	return "node " + v.Pod.Spec.NodeName + " is out of service, as its taint says"
 }

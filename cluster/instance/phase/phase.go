@@ -15,22 +15,22 @@ import (
 )
 
 // Of is where the instance is in its life, and why where it is Unknown or has just ended.
-func Of(o *view.View) (kubevirtv1.Phase, condition.Fault) {
-	p := o.Pod
+func Of(v *view.View) (kubevirtv1.Phase, condition.Fault) {
+	p := v.Pod
 	switch {
-	case p == nil && o.Deleting():
+	case p == nil && v.Deleting():
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM was deleted before it had a pod"}
-	case p == nil && o.NeverHadPod():
+	case p == nil && v.NeverHadPod():
 		return kubevirtv1.PhasePending, condition.Fault{}
 	case p == nil:
 		return kubevirtv1.PhaseFailed, condition.Fault{Message: "the VM's pod is gone"}
 	case p.Ended():
-		return endOf(o)
+		return endOf(v)
 	}
-	if f := doubt(o); f != nil {
+	if f := doubt(v); f != nil {
 		return kubevirtv1.PhaseUnknown, *f
 	}
-	if view.Entered(&o.Instance.Status, kubevirtv1.PhaseRunning) {
+	if view.Entered(&v.Instance.Status, kubevirtv1.PhaseRunning) {
 		return kubevirtv1.PhaseRunning, condition.Fault{}
 	}
 	since, runs := p.Runs()
@@ -39,7 +39,7 @@ func Of(o *view.View) (kubevirtv1.Phase, condition.Fault) {
 		return kubevirtv1.PhaseScheduling, condition.Fault{}
 	case p.Report.Current && view.Started(p.Report.VM):
 		return kubevirtv1.PhaseRunning, condition.Fault{}
-	case !view.Entered(&o.Instance.Status, kubevirtv1.PhaseScheduled) && o.Now.Before(since.Add(ScheduledPatience)):
+	case !view.Entered(&v.Instance.Status, kubevirtv1.PhaseScheduled) && v.Now.Before(since.Add(ScheduledPatience)):
 		return kubevirtv1.PhaseScheduling, condition.Fault{}
 	}
 	return kubevirtv1.PhaseScheduled, condition.Fault{}
@@ -55,15 +55,15 @@ const DisputePatience = time.Minute
 
 // doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
 // passed yet.
-func doubt(o *view.View) *condition.Fault {
-	p := o.Pod
+func doubt(v *view.View) *condition.Fault {
+	p := v.Pod
 	end, agent := view.ComputeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
 	if p.Replaced && !p.Lives() {
-		return OtherMachine(o)
+		return OtherMachine(v)
 	}
 	if p.Node.Exists && !p.Node.Lost() {
-		if since := p.Silence(o.Now); !since.IsZero() {
-			return silentNode(o, since)
+		if since := p.Silence(v.Now); !since.IsZero() {
+			return silentNode(v, since)
 		}
 	}
 	switch {
@@ -74,16 +74,16 @@ func doubt(o *view.View) *condition.Fault {
 		return &condition.Fault{Reason: condition.ReasonPodNotExists, Message: "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
 			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
 	case p.Bound() && p.Node.Lost() && !p.Lives():
-		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + view.HeardPatience.String()}
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(v) + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + view.HeardPatience.String()}
 	case p.Node.Lost() && (p.Denied || p.Node.Exists):
-		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(o) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
+		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: loss(v) + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
 	case view.UnseenEnd(p.Pod) != nil && p.Lives():
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
 			" says that the VM, or a process of the container, runs: restart the VM, and the agent shuts its guest down"}
 	case view.UnseenEnd(p.Pod) != nil:
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, which may run until " + agent +
 			" confirms that it does not: see the agents' pods on that node, and their log"}
-	case end != nil && !o.Now.Before(end.FinishedAt.Add(DisputePatience)):
+	case end != nil && !v.Now.Before(end.FinishedAt.Add(DisputePatience)):
 		return &condition.Fault{Reason: condition.ReasonEndUnconfirmed, Message: "the kubelet of node " + p.Spec.NodeName + " says that the VM's container has ended, and " + agent +
 			" still has the VM running: see that agent's log"}
 	}
@@ -91,14 +91,14 @@ func doubt(o *view.View) *condition.Fault {
 }
 
 // OtherMachine is that the VM's node is not the machine any more that the VM was started on.
-func OtherMachine(o *view.View) *condition.Fault {
-	node := o.Pod.Spec.NodeName
+func OtherMachine(v *view.View) *condition.Fault {
+	node := v.Pod.Spec.NodeName
 	text := "node " + node + " is another machine now than the one that the VM was started on, which may run it still"
-	if o.Pod.Lives() {
+	if v.Pod.Lives() {
 		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", and it runs on the new one: turn the former machine off, then restart the VM, or run kubectl taint node " +
 			node + " " + contract.TaintFormerMachineOff + "=:PreferNoSchedule until it has ended"}
 	}
-	if o.Pod.Node.FormerOff {
+	if v.Pod.Node.FormerOff {
 		return &condition.Fault{Reason: condition.ReasonNodeReplaced, Message: text + ", though the taint says that it is off: the VM counts as ended when vmlet's agent on the new machine " +
 			"confirms that it does not run there, or has not been heard for " + view.HeardPatience.String()}
 	}
@@ -120,10 +120,10 @@ func unconfirmed(hosts []*view.Host) string {
 	return "nodes " + strings.Join(names, ", ")
 }
 
-func silentNode(o *view.View, since time.Time) *condition.Fault {
-	name, at := o.Pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
+func silentNode(v *view.View, since time.Time) *condition.Fault {
+	name, at := v.Pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
-	if o.Pod.Node.Ready == corev1.ConditionTrue {
+	if v.Pod.Node.Ready == corev1.ConditionTrue {
 		what = "node " + name + " has not been heard of since " + at
 	}
 	return &condition.Fault{Reason: condition.ReasonNodeUnresponsive, Message: what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}

@@ -40,11 +40,11 @@ func writtenBy(e contract.Ending) (w Image, is bool) {
 
 // LastImage is what the VM was saved to as it ended: by the words of the container, which the kubelet
 // passes on, else by the agent's.
-func LastImage(o *view.View) (w Image, is bool) {
-	if w, is := writtenBy(o.Ending(true)); is {
+func LastImage(v *view.View) (w Image, is bool) {
+	if w, is := writtenBy(v.Ending(true)); is {
 		return w, true
 	}
-	s := o.Pod.Report.VM.GetStatus()
+	s := v.Pod.Report.VM.GetStatus()
 	image := s.GetImage()
 	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
 		return Image{}, false
@@ -55,16 +55,16 @@ func LastImage(o *view.View) (w Image, is bool) {
 // targetOf returns where on which claim an image is that somebody here asked for: the status says
 // which claims guests were to be saved to. A controller that has lost its lead may have named a
 // directory after that in the status, so that any of this VM's names will do.
-func targetOf(o *view.View, w Image) (claim, directory string, is bool) {
+func targetOf(v *view.View, w Image) (claim, directory string, is bool) {
 	directory = path.Base(w.folder)
 	mounted := path.Join(contract.HibernationFolder, directory)
-	if w.folder != mounted && w.folder != directory || !ours(directory, o.Instance.Name) {
+	if w.folder != mounted && w.folder != directory || !ours(directory, v.Instance.Name) {
 		return "", "", false
 	}
 	var claims, exact []string
-	for i := range o.Instance.Status.VolumeStatus {
-		h := o.Instance.Status.VolumeStatus[i].HibernationInfo
-		if h == nil || h.TargetFileName == "" || !o.Pod.Gone && attach.MountedFromStart(o.Pod.Pod, h.ClaimName) != (w.folder == mounted) {
+	for i := range v.Instance.Status.VolumeStatus {
+		h := v.Instance.Status.VolumeStatus[i].HibernationInfo
+		if h == nil || h.TargetFileName == "" || !v.Pod.Gone && attach.MountedFromStart(v.Pod.Pod, h.ClaimName) != (w.folder == mounted) {
 			continue
 		}
 		claims = append(claims, h.ClaimName)
@@ -81,50 +81,50 @@ func targetOf(o *view.View, w Image) (claim, directory string, is bool) {
 }
 
 // SavedAs is what the guest of an instance that ends for that reason goes on from; nil: it was not saved.
-func SavedAs(o *view.View, why condition.Fault) *kubevirtv1.SavedImage {
-	if why.Reason != condition.ReasonSaved || o.Pod == nil {
+func SavedAs(v *view.View, why condition.Fault) *kubevirtv1.SavedImage {
+	if why.Reason != condition.ReasonSaved || v.Pod == nil {
 		return nil
 	}
-	return savedImage(o)
+	return savedImage(v)
 }
 
 // savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
 // anybody here.
-func savedImage(o *view.View) *kubevirtv1.SavedImage {
-	w, is := LastImage(o)
+func savedImage(v *view.View) *kubevirtv1.SavedImage {
+	w, is := LastImage(v)
 	if !is {
 		return nil
 	}
-	claim, directory, is := targetOf(o, w)
+	claim, directory, is := targetOf(v, w)
 	if !is {
 		return nil
 	}
-	at, said := metav1.NewTime(o.Now), o.Pod.Report.VM.GetStatus()
+	at, said := metav1.NewTime(v.Now), v.Pod.Report.VM.GetStatus()
 	image := &kubevirtv1.SavedImage{
 		ID: w.id, ClaimName: claim, Directory: directory, Timestamp: &at,
-		Paused:   condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
-		NodeName: o.Pod.Spec.NodeName, Images: o.Images,
+		Paused:   condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
+		NodeName: v.Pod.Spec.NodeName, Images: v.Images,
 		VMM: condition.Clip(said.GetVmm().GetName(), condition.MaxGuestText), VMMVersion: condition.Clip(said.GetVmm().GetVersion(), condition.MaxGuestText),
-		Hypervisor:                 hypervisorOf(o),
-		VirtualMachineRevisionName: o.Instance.Status.VirtualMachineRevisionName,
+		Hypervisor:                 hypervisorOf(v),
+		VirtualMachineRevisionName: v.Instance.Status.VirtualMachineRevisionName,
 	}
-	_, image.Attachable = o.Pod.Annotations[contract.AnnotationOpensAttached]
-	image.NodeSelector = nodeSelector(o.Pod.Node.Labels, image.Hypervisor, o.Instance.Spec.Domain.CPU)
-	if o.Call != nil && o.Call.Result.GetImageId() == w.id {
-		image.SizeBytes = int64(min(o.Call.Result.GetImageBytes(), math.MaxInt64))
-		image.Paused = o.Call.Result.GetPaused()
+	_, image.Attachable = v.Pod.Annotations[contract.AnnotationOpensAttached]
+	image.NodeSelector = nodeSelector(v.Pod.Node.Labels, image.Hypervisor, v.Instance.Spec.Domain.CPU)
+	if v.Call != nil && v.Call.Result.GetImageId() == w.id {
+		image.SizeBytes = int64(min(v.Call.Result.GetImageBytes(), math.MaxInt64))
+		image.Paused = v.Call.Result.GetPaused()
 	}
 	return image
 }
 
 // hypervisorOf is what the VM ran under: by the agent's report, else by what its pod asked for.
-func hypervisorOf(o *view.View) string {
-	for _, name := range []string{o.Pod.Report.VM.GetStatus().GetHypervisor(), o.Instance.Annotations[contract.AnnotationHypervisor]} {
+func hypervisorOf(v *view.View) string {
+	for _, name := range []string{v.Pod.Report.VM.GetStatus().GetHypervisor(), v.Instance.Annotations[contract.AnnotationHypervisor]} {
 		if name, known := hypervisors.Registry().Canonical(name); known {
 			return name
 		}
 	}
-	if condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
+	if condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
 		return spec.HypervisorEmulation
 	}
 	return ""
@@ -165,12 +165,12 @@ func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.C
 }
 
 // End is the phase of an instance whose guest was saved; not known: it was not.
-func End(o *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
-	w, is := LastImage(o)
+func End(v *view.View) (kubevirtv1.Phase, condition.Fault, bool) {
+	w, is := LastImage(v)
 	if !is {
 		return "", condition.Fault{}, false
 	}
-	if claim, _, is := targetOf(o, w); is {
+	if claim, _, is := targetOf(v, w); is {
 		return kubevirtv1.PhaseSucceeded, condition.Fault{Reason: condition.ReasonSaved, Message: "the guest was saved to claim " + claim}, true
 	}
 	return kubevirtv1.PhaseSucceeded, condition.Fault{Message: "the VM was saved to " + w.folder + " because another client than vmlet-controller asked its node for it: vmlet does not resume it from there"}, true

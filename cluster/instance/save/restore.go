@@ -16,8 +16,8 @@ import (
 )
 
 // RestoreReason is why a guest did not go on from its image, in a word.
-func RestoreReason(o *view.View, why condition.Fault) string {
-	for _, e := range []contract.Ending{o.Ending(false), contract.ReadSentence(why.Message)} {
+func RestoreReason(v *view.View, why condition.Fault) string {
+	for _, e := range []contract.Ending{v.Ending(false), contract.ReadSentence(why.Message)} {
 		if contract.RestoreRefused(e.Reason) {
 			return e.Reason
 		}
@@ -27,16 +27,16 @@ func RestoreReason(o *view.View, why condition.Fault) string {
 
 // RestoreCondition is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
 // its guest boots, or runs.
-func RestoreCondition(o *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
-	image := convert.RestoreFrom(o.Instance)
-	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.Ran(phase) {
+func RestoreCondition(v *view.View, phase kubevirtv1.Phase, why condition.Fault) *kubevirtv1.Condition {
+	image := convert.RestoreFrom(v.Instance)
+	if image == nil || phase == kubevirtv1.PhaseSucceeded || v.Ran(phase) {
 		return nil
 	}
 	c := condition.New(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, condition.ReasonResuming,
 		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
-	if claim := attach.ImageClaim(o); claim != "" && o.Pod.Bound() && !attach.Attached(attach.Pod(o, claim), o.Pod.Spec.NodeName) {
-		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+o.Pod.Spec.NodeName
-		if f := attach.Fault(o, claim); f != nil {
+	if claim := attach.ImageClaim(v); claim != "" && v.Pod.Bound() && !attach.Attached(attach.Pod(v, claim), v.Pod.Spec.NodeName) {
+		c.Reason, c.Message = condition.ReasonAttaching, "claim "+claim+" is attached to the VM's pod on node "+v.Pod.Spec.NodeName
+		if f := attach.Fault(v, claim); f != nil {
 			c.Reason, c.Message = f.Reason, f.Message
 		}
 	}
@@ -48,8 +48,8 @@ func RestoreCondition(o *view.View, phase kubevirtv1.Phase, why condition.Fault)
 
 // NodesLikeTheSaved says that a guest which goes on from an image waits for a node like the one that it was
 // saved on; empty: it boots.
-func NodesLikeTheSaved(o *view.View) string {
-	image := convert.RestoreFrom(o.Instance)
+func NodesLikeTheSaved(v *view.View) string {
+	image := convert.RestoreFrom(v.Instance)
 	if image == nil {
 		return ""
 	}

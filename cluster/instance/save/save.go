@@ -31,19 +31,19 @@ const (
 
 // watchedClaims are the claims of the guest's disks that do not show whether anybody writes to them once it
 // is saved.
-func watchedClaims(o *view.View) []string {
-	recorded, block := convert.RecordedBlock(o.Instance), convert.Input{Claims: o.Claims}.IsBlock
-	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.Instance)))
+func watchedClaims(v *view.View) []string {
+	recorded, block := convert.RecordedBlock(v.Instance), convert.Input{Claims: v.Claims}.IsBlock
+	claims := slices.Sorted(maps.Values(convert.DiskClaims(v.Instance)))
 	return slices.DeleteFunc(slices.Compact(claims), func(c string) bool { return !recorded(c) && !block(c) })
 }
 
 // Wanted: the call is one that is wanted now.
-func Wanted(o *view.View) bool {
-	if o.Call == nil || o.Pod == nil || o.Call.UID != o.Pod.UID {
+func Wanted(v *view.View) bool {
+	if v.Call == nil || v.Pod == nil || v.Call.UID != v.Pod.UID {
 		return false
 	}
-	suspends := o.Call.Directory == ""
-	switch o.StopStrategy() {
+	suspends := v.Call.Directory == ""
+	switch v.StopStrategy() {
 	case kubevirtv1.HibernateSave:
 		return !suspends
 	case kubevirtv1.HibernateSuspendToDisk:
@@ -53,12 +53,12 @@ func Wanted(o *view.View) bool {
 }
 
 // Cancel ends a call that nobody wants any more, also of an instance that is gone.
-func Cancel(o *view.View) action.Action {
-	c := o.Call
-	if c == nil || c.Active() && c.Cancelled || Wanted(o) {
+func Cancel(v *view.View) action.Action {
+	c := v.Call
+	if c == nil || c.Active() && c.Cancelled || Wanted(v) {
 		return nil
 	}
-	if c.Unsure && !c.Active() && o.Pod != nil && !o.Final() && o.Now.Before(SureBy(c)) {
+	if c.Unsure && !c.Active() && v.Pod != nil && !v.Final() && v.Now.Before(SureBy(c)) {
 		return nil
 	}
 	return action.CancelSave{}
@@ -66,49 +66,49 @@ func Cancel(o *view.View) action.Action {
 
 // Start comes after the status that says where the guest is saved to: however it ends, that is
 // known then.
-func Start(o *view.View) action.Action {
-	if !startable(o, o.Recorded()) {
+func Start(v *view.View) action.Action {
+	if !startable(v, v.Recorded()) {
 		return nil
 	}
-	r := saves.Request{Pod: o.Pod.Name, UID: o.Pod.UID, Node: o.Pod.Spec.NodeName, Urgent: o.Pod.Node.ShuttingDown}
-	if o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk {
+	r := saves.Request{Pod: v.Pod.Name, UID: v.Pod.UID, Node: v.Pod.Spec.NodeName, Urgent: v.Pod.Node.ShuttingDown}
+	if v.StopStrategy() == kubevirtv1.HibernateSuspendToDisk {
 		return action.Save{Request: r}
 	}
-	v := convert.HibernationVolume(o.Instance)
-	directory := RecordedTarget(&o.Instance.Status, v.Name)
+	volume := convert.HibernationVolume(v.Instance)
+	directory := RecordedTarget(&v.Instance.Status, volume.Name)
 	if directory == "" {
 		return nil
 	}
-	r.Directory, r.Watched, r.Instance = directory, watchedClaims(o), o.Instance.UID
-	if attach.MountedFromStart(o.Pod.Pod, v.ClaimName) {
+	r.Directory, r.Watched, r.Instance = directory, watchedClaims(v), v.Instance.UID
+	if attach.MountedFromStart(v.Pod.Pod, volume.ClaimName) {
 		r.Directory = path.Join(contract.HibernationFolder, directory)
 	} else {
-		r.Attachment = attach.Pod(o, v.ClaimName).UID
+		r.Attachment = attach.Pod(v, volume.ClaimName).UID
 	}
 	return action.Save{Request: r}
 }
 
 // startable: a call may begin now, of an instance in that phase.
-func startable(o *view.View, phase kubevirtv1.Phase) bool {
-	if phase != kubevirtv1.PhaseRunning || o.StopStrategy() == "" || o.Pod == nil || o.Pod.Gone || o.Pod.Deleting() || o.Pod.Ended() || !GoesOn(o) {
+func startable(v *view.View, phase kubevirtv1.Phase) bool {
+	if phase != kubevirtv1.PhaseRunning || v.StopStrategy() == "" || v.Pod == nil || v.Pod.Gone || v.Pod.Deleting() || v.Pod.Ended() || !GoesOn(v) {
 		return false
 	}
-	if o.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
+	if v.Pod.Report.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
 		return false
 	}
-	if o.Call != nil && (o.Call.Active() || !Wanted(o) || o.Now.Before(TryAgain(o.Call))) {
+	if v.Call != nil && (v.Call.Active() || !Wanted(v) || v.Now.Before(TryAgain(v.Call))) {
 		return false
 	}
-	return o.StopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.StopStrategy() == kubevirtv1.HibernateSave && attach.Ready(o)
+	return v.StopStrategy() == kubevirtv1.HibernateSuspendToDisk || v.StopStrategy() == kubevirtv1.HibernateSave && attach.Ready(v)
 }
 
 // GoesOn: the agent says that the guest runs, is paused as somebody wants it, or shuts down.
 // Whatever was under way to save it has been undone then.
-func GoesOn(o *view.View) bool {
-	if o.Pod == nil || !o.Pod.Report.Current {
+func GoesOn(v *view.View) bool {
+	if v.Pod == nil || !v.Pod.Report.Current {
 		return false
 	}
-	switch o.Pod.Report.VM.GetStatus().GetState() {
+	switch v.Pod.Report.VM.GetStatus().GetState() {
 	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_STOPPING:
 		return true
 	}
@@ -120,16 +120,16 @@ func SureBy(c *saves.Call) time.Time { return c.At.Add(FirstTry).Truncate(time.S
 
 // Unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
 // have been saved.
-func Unresolved(o *view.View) bool {
-	if o.Call != nil && (o.Call.Active() || o.Call.Unsure && o.Now.Before(SureBy(o.Call))) {
+func Unresolved(v *view.View) bool {
+	if v.Call != nil && (v.Call.Active() || v.Call.Unsure && v.Now.Before(SureBy(v.Call))) {
 		return true
 	}
-	return !GoesOn(o) && slices.ContainsFunc(o.Instance.Status.VolumeStatus, func(s kubevirtv1.VolumeStatus) bool { return IsTarget(o, s) })
+	return !GoesOn(v) && slices.ContainsFunc(v.Instance.Status.VolumeStatus, func(s kubevirtv1.VolumeStatus) bool { return IsTarget(v, s) })
 }
 
 // IsTarget: the guest's memory may have been written to the volume, by its status.
-func IsTarget(o *view.View, s kubevirtv1.VolumeStatus) bool {
-	h, from := s.HibernationInfo, convert.RestoreFrom(o.Instance)
+func IsTarget(v *view.View, s kubevirtv1.VolumeStatus) bool {
+	h, from := s.HibernationInfo, convert.RestoreFrom(v.Instance)
 	return h != nil && h.TargetFileName != "" && (from == nil || h.ClaimName != from.ClaimName || h.TargetFileName != from.Directory)
 }
 

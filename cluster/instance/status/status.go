@@ -19,64 +19,64 @@ import (
 )
 
 // Write writes the status if it says something new.
-func Write(o *view.View) action.Action {
-	s := Of(o)
-	if apiequality.Semantic.DeepEqual(*s, o.Instance.Status) {
+func Write(v *view.View) action.Action {
+	s := Of(v)
+	if apiequality.Semantic.DeepEqual(*s, v.Instance.Status) {
 		return nil
 	}
-	return action.WriteStatus{Status: s, Events: Events(&o.Instance.Status, s)}
+	return action.WriteStatus{Status: s, Events: Events(&v.Instance.Status, s)}
 }
 
 // Of is the status of the instance as it follows from all that is observed.
-func Of(o *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
-	s := o.Instance.Status.DeepCopy()
-	if o.Final() {
+func Of(v *view.View) *kubevirtv1.VirtualMachineInstanceStatus {
+	s := v.Instance.Status.DeepCopy()
+	if v.Final() {
 		return s
 	}
-	to, why := phase.Of(o)
+	to, why := phase.Of(v)
 	s.Reason = why.Reason
-	s.Conditions = condition.Merge(s.Conditions, conditionsOf(o, to, why), metav1.NewTime(o.Now))
+	s.Conditions = condition.Merge(s.Conditions, conditionsOf(v, to, why), metav1.NewTime(v.Now))
 	s.Phase = to
-	enterPhase(o, s)
+	enterPhase(v, s)
 	if view.IsFinal(to) {
-		s.SavedImage = save.SavedAs(o, why)
+		s.SavedImage = save.SavedAs(v, why)
 		return s
 	}
 	if to != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
-		s.VolumeStatus = volumeStatuses(o, to)
-		save.SetTargets(o, s)
+		s.VolumeStatus = volumeStatuses(v, to)
+		save.SetTargets(v, s)
 	}
-	fillAsked(o, s)
-	if o.Pod == nil || o.Pod.Gone {
+	fillAsked(v, s)
+	if v.Pod == nil || v.Pod.Gone {
 		return s
 	}
-	podStatus(o, s)
-	if to == kubevirtv1.PhaseRunning && o.Pod.Report.Current && o.Pod.Report.VM != nil {
-		guest.Fill(o, s, o.Pod.Report.VM)
-		paceGuest(o, s)
+	podStatus(v, s)
+	if to == kubevirtv1.PhaseRunning && v.Pod.Report.Current && v.Pod.Report.VM != nil {
+		guest.Fill(v, s, v.Pod.Report.VM)
+		paceGuest(v, s)
 	}
 	return s
 }
 
 // fillAsked fills in what follows from the instance alone.
-func fillAsked(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	owner, generation := metav1.GetControllerOf(o.Instance), o.Instance.Annotations[contract.AnnotationVMGeneration]
+func fillAsked(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	owner, generation := metav1.GetControllerOf(v.Instance), v.Instance.Annotations[contract.AnnotationVMGeneration]
 	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
 		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + condition.Clip(generation, condition.MaxGuestText)
 	}
 	if s.Memory == nil {
-		if q := guest.RequestedMemory(&o.Instance.Spec.Domain); q != nil {
+		if q := guest.RequestedMemory(&v.Instance.Spec.Domain); q != nil {
 			s.Memory = &kubevirtv1.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
 		}
 	}
-	if cpu := o.Instance.Spec.Domain.CPU; cpu != nil && s.CurrentCPUTopology == nil {
+	if cpu := v.Instance.Spec.Domain.CPU; cpu != nil && s.CurrentCPUTopology == nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: max(cpu.Sockets, 1), Cores: max(cpu.Cores, 1), Threads: max(cpu.Threads, 1)}
 	}
 }
 
 // enterPhase notes when the instance came to its phase for the first time. A guest that is seen
 // running at once was Scheduled when its container started.
-func enterPhase(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+func enterPhase(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	add := func(phase kubevirtv1.Phase, at time.Time) {
 		if !view.Entered(s, phase) {
 			s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
@@ -84,23 +84,23 @@ func enterPhase(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 		}
 	}
 	if len(s.PhaseTransitionTimestamps) == 0 {
-		add(kubevirtv1.PhasePending, o.Instance.CreationTimestamp.Time)
+		add(kubevirtv1.PhasePending, v.Instance.CreationTimestamp.Time)
 	}
 	if s.Phase == kubevirtv1.PhaseRunning {
-		if since, runs := o.Pod.Runs(); runs {
+		if since, runs := v.Pod.Runs(); runs {
 			add(kubevirtv1.PhaseScheduled, since)
 		}
 	}
-	if convert.RestoreFrom(o.Instance) != nil && o.Ran(s.Phase) {
-		add(kubevirtv1.PhaseRunning, o.Now) // else its image would be taken for one that nobody has gone on from
+	if convert.RestoreFrom(v.Instance) != nil && v.Ran(s.Phase) {
+		add(kubevirtv1.PhaseRunning, v.Now) // else its image would be taken for one that nobody has gone on from
 	}
-	add(s.Phase, o.Now)
+	add(s.Phase, v.Now)
 }
 
 // podStatus fills in what follows from the pod. Its node is left out until the container
 // runs, which saves a write.
-func podStatus(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	p := o.Pod
+func podStatus(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	p := v.Pod
 	if p.Status.QOSClass != "" {
 		class := p.Status.QOSClass
 		s.QOSClass = &class
@@ -120,24 +120,24 @@ func podStatus(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	} else if _, _, has := view.Active(s); !has {
 		s.ActivePods = map[types.UID]string{p.UID: ""}
 	}
-	if s.Phase == kubevirtv1.PhaseRunning && p.Node.ShuttingDown && !p.Deleting() && convert.AwaitsSave(o.Instance) {
+	if s.Phase == kubevirtv1.PhaseRunning && p.Node.ShuttingDown && !p.Deleting() && convert.AwaitsSave(v.Instance) {
 		s.EvacuationNodeName = p.Spec.NodeName // as an eviction would have it
 	}
 }
 
 // paceGuest keeps what the guest says of itself as it was where that was written just now.
-func paceGuest(o *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
-	recorded := &o.Instance.Status
+func paceGuest(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
+	recorded := &v.Instance.Status
 	connected := condition.Find(s.Conditions, kubevirtv1.ConditionAgentConnected)
 	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
 	if connected == nil || same {
 		return
 	}
-	if !connected.LastProbeTime.IsZero() && o.Now.Before(connected.LastProbeTime.Add(GuestInterval)) && recorded.Interfaces != nil {
+	if !connected.LastProbeTime.IsZero() && v.Now.Before(connected.LastProbeTime.Add(GuestInterval)) && recorded.Interfaces != nil {
 		s.Interfaces, s.GuestOSInfo = recorded.Interfaces, recorded.GuestOSInfo
 		return
 	}
-	connected.LastProbeTime = metav1.NewTime(o.Now)
+	connected.LastProbeTime = metav1.NewTime(v.Now)
 }
 
 const (

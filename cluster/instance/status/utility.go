@@ -22,23 +22,23 @@ const (
 
 // utilityStatuses are those of the volumes for the guest's memory. One that was taken from the
 // instance stays while the guest may have been saved to it.
-func utilityStatuses(o *view.View, recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
-	wanted := convert.HibernationVolumes(o.Instance)
-	for _, v := range wanted {
-		s := recorded[v.Name]
-		s.Name, s.Phase, s.Reason, s.Message, s.HotplugVolume = v.Name, volumePending, "", "", nil
-		if claim := o.Claims[v.ClaimName]; claim != nil {
+func utilityStatuses(v *view.View, recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
+	wanted := convert.HibernationVolumes(v.Instance)
+	for _, volume := range wanted {
+		s := recorded[volume.Name]
+		s.Name, s.Phase, s.Reason, s.Message, s.HotplugVolume = volume.Name, volumePending, "", "", nil
+		if claim := v.Claims[volume.ClaimName]; claim != nil {
 			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
 		}
-		if image := convert.RestoreFrom(o.Instance); s.HibernationInfo == nil && image != nil && image.ClaimName == v.ClaimName {
-			s.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: image.Directory}
+		if image := convert.RestoreFrom(v.Instance); s.HibernationInfo == nil && image != nil && image.ClaimName == volume.ClaimName {
+			s.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: volume.ClaimName, TargetFileName: image.Directory}
 		}
-		utilityPhase(o, &s, v.ClaimName)
+		utilityPhase(v, &s, volume.ClaimName)
 		all = append(all, s)
 	}
 	for name, s := range recorded {
-		gone := !slices.ContainsFunc(wanted, func(v *kubevirtv1.UtilityVolume) bool { return v.Name == name })
-		if gone && save.IsTarget(o, s) && save.Unresolved(o) {
+		gone := !slices.ContainsFunc(wanted, func(volume *kubevirtv1.UtilityVolume) bool { return volume.Name == name })
+		if gone && save.IsTarget(v, s) && save.Unresolved(v) {
 			all = append(all, s)
 		}
 	}
@@ -58,28 +58,28 @@ func indexOf(all []*kubevirtv1.UtilityVolume, name string) int {
 }
 
 // utilityPhase is how far a volume is attached.
-func utilityPhase(o *view.View, s *kubevirtv1.VolumeStatus, claim string) {
-	if o.Pod == nil || o.Pod.Gone {
+func utilityPhase(v *view.View, s *kubevirtv1.VolumeStatus, claim string) {
+	if v.Pod == nil || v.Pod.Gone {
 		return
 	}
-	if attach.MountedFromStart(o.Pod.Pod, claim) {
-		if _, runs := o.Pod.Runs(); runs {
+	if attach.MountedFromStart(v.Pod.Pod, claim) {
+		if _, runs := v.Pod.Runs(); runs {
 			s.Phase = volumeReady
 		}
 		return
 	}
-	p := attach.Pod(o, claim)
+	p := attach.Pod(v, claim)
 	if p != nil && p.DeletionTimestamp == nil {
 		s.HotplugVolume = &kubevirtv1.HotplugVolumeStatus{AttachPodName: p.Name, AttachPodUID: p.UID}
 		switch {
-		case attach.Attached(p, o.Pod.Spec.NodeName):
+		case attach.Attached(p, v.Pod.Spec.NodeName):
 			s.Phase = volumeInPod
 		case p.Spec.NodeName != "":
 			s.Phase = volumeOnNode
 		}
 	}
-	if attach.Wanted(o) == claim {
-		if f := attach.Fault(o, claim); f != nil {
+	if attach.Wanted(v) == claim {
+		if f := attach.Fault(v, claim); f != nil {
 			s.Reason, s.Message = f.Reason, condition.Sentence(f.Message)
 		}
 	}

@@ -12,24 +12,24 @@ import (
 )
 
 // volumeStatuses are the instance's volumes as they are when it comes to a phase.
-func volumeStatuses(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
-	targets := diskNames(o.Instance)
+func volumeStatuses(v *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
+	targets := diskNames(v.Instance)
 	recorded := make(map[string]kubevirtv1.VolumeStatus)
-	for _, s := range o.Instance.Status.DeepCopy().VolumeStatus {
+	for _, s := range v.Instance.Status.DeepCopy().VolumeStatus {
 		recorded[s.Name] = s
 	}
 	var all []kubevirtv1.VolumeStatus
-	for i := range o.Instance.Spec.Volumes {
-		v := &o.Instance.Spec.Volumes[i]
-		s := recorded[v.Name]
-		s.Name, s.Target, s.Phase = v.Name, targets[v.Name], volumePending
-		if v.ContainerDisk != nil && s.ContainerDiskVolume == nil {
+	for i := range v.Instance.Spec.Volumes {
+		volume := &v.Instance.Spec.Volumes[i]
+		s := recorded[volume.Name]
+		s.Name, s.Target, s.Phase = volume.Name, targets[volume.Name], volumePending
+		if volume.ContainerDisk != nil && s.ContainerDiskVolume == nil {
 			s.ContainerDiskVolume = &kubevirtv1.ContainerDiskInfo{}
 		}
-		if v.EmptyDisk != nil {
-			s.Size = v.EmptyDisk.Capacity.Value()
+		if volume.EmptyDisk != nil {
+			s.Size = volume.EmptyDisk.Capacity.Value()
 		}
-		if claim := o.Claims[convert.ClaimName(v)]; claim != nil {
+		if claim := v.Claims[convert.ClaimName(volume)]; claim != nil {
 			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
 			if claim.Status.Phase == corev1.ClaimBound {
 				s.Phase = volumeBound
@@ -39,9 +39,9 @@ func volumeStatuses(o *view.View, phase kubevirtv1.Phase) []kubevirtv1.VolumeSta
 			s.Phase = volumeReady
 		}
 		all = append(all, s)
-		delete(recorded, v.Name)
+		delete(recorded, volume.Name)
 	}
-	return append(all, utilityStatuses(o, recorded)...)
+	return append(all, utilityStatuses(v, recorded)...)
 }
 
 // diskNames are the names that the guest's kernel gives to its disks, by volume: vda, vdb on

@@ -27,8 +27,8 @@ var imageReasons = []string{condition.ReasonImagePull, condition.ReasonImageBack
 
 // Waiting is why a container does not start, as the kubelet says it; nil: it has not
 // said that there is a reason.
-func Waiting(o *view.View) *condition.Fault {
-	for _, c := range slices.Concat(o.Pod.Status.InitContainerStatuses, o.Pod.Status.ContainerStatuses) {
+func Waiting(v *view.View) *condition.Fault {
+	for _, c := range slices.Concat(v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses) {
 		w := c.State.Waiting
 		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
 			continue
@@ -38,9 +38,9 @@ func Waiting(o *view.View) *condition.Fault {
 			message = contract.ReadEnding(last.Message).Message
 		}
 		if slices.Contains(imageReasons, w.Reason) {
-			return imageFault(o, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
+			return imageFault(v, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
 		}
-		message = Volatile.ReplaceAllString(BackOff.ReplaceAllString(o.InWords(message), "back-off"), "…")
+		message = Volatile.ReplaceAllString(BackOff.ReplaceAllString(v.InWords(message), "back-off"), "…")
 		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil
@@ -49,10 +49,10 @@ func Waiting(o *view.View) *condition.Fault {
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
 // fails again, which is no news; and the kubelet that waits for the next try may have
 // forgotten why.
-func imageFault(o *view.View, f *condition.Fault, container string) *condition.Fault {
-	image := imageOf(o.Pod.Pod, container)
+func imageFault(v *view.View, f *condition.Fault, container string) *condition.Fault {
+	image := imageOf(v.Pod.Pod, container)
 	begin := "image " + condition.Clip(image, condition.MaxGuestText) + " can't be pulled: "
-	was := condition.Find(o.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	was := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
 	tried := was != nil && strings.HasPrefix(was.Message, begin)
 	switch {
 	case tried && was.Reason == condition.ReasonImageBackOff && f.Reason == condition.ReasonImagePull:
@@ -61,7 +61,7 @@ func imageFault(o *view.View, f *condition.Fault, container string) *condition.F
 		return &condition.Fault{Reason: f.Reason, Message: was.Message}
 	}
 	advice := "it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object"
-	if at := imageField(&o.Instance.Spec, image); at != "" {
+	if at := imageField(&v.Instance.Spec, image); at != "" {
 		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
 	}
 	return &condition.Fault{Reason: f.Reason, Message: begin + advice + "; the node says: " + f.Message}
@@ -92,12 +92,12 @@ func imageField(s *kubevirtv1.VirtualMachineInstanceSpec, image string) string {
 
 // QuietSince is since when a pod has had a node whose kubelet has neither run a container nor said
 // why not; zero: it does not wait for that.
-func QuietSince(o *view.View) time.Time {
-	p := o.Pod
-	if p == nil || p.Gone || !p.Bound() || p.Deleting() || p.Ended() || o.Recorded() != kubevirtv1.PhaseScheduling {
+func QuietSince(v *view.View) time.Time {
+	p := v.Pod
+	if p == nil || p.Gone || !p.Bound() || p.Deleting() || p.Ended() || v.Recorded() != kubevirtv1.PhaseScheduling {
 		return time.Time{}
 	}
-	if _, runs := p.Runs(); runs || Waiting(o) != nil {
+	if _, runs := p.Runs(); runs || Waiting(v) != nil {
 		return time.Time{}
 	}
 	if c := view.PodCondition(p.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
@@ -107,17 +107,17 @@ func QuietSince(o *view.View) time.Time {
 }
 
 // Suspicious: the pod has been quiet for long enough to read its events.
-func Suspicious(o *view.View) bool {
-	since := QuietSince(o)
-	return !since.IsZero() && !o.Now.Before(since.Add(QuietPatience))
+func Suspicious(v *view.View) bool {
+	since := QuietSince(v)
+	return !since.IsZero() && !v.Now.Before(since.Add(QuietPatience))
 }
 
 // NextReading is when the events of a quiet pod are read next: ever more rarely.
-func NextReading(o *view.View) time.Time {
-	since := QuietSince(o)
+func NextReading(v *view.View) time.Time {
+	since := QuietSince(v)
 	first := since.Add(QuietPatience)
-	if since.IsZero() || o.Now.Before(first) {
+	if since.IsZero() || v.Now.Before(first) {
 		return first
 	}
-	return o.Now.Add(min(max(o.Now.Sub(since), QuietPatience), QuietInterval))
+	return v.Now.Add(min(max(v.Now.Sub(since), QuietPatience), QuietInterval))
 }

@@ -43,42 +43,42 @@ type View struct {
 }
 
 // Effective is the specification by which the guest runs, as its agent says; nil: that is not known.
-func (o *View) Effective() *specv1.VirtualMachineSpec {
-	if o.Pod == nil || !o.Pod.Report.Current {
+func (v *View) Effective() *specv1.VirtualMachineSpec {
+	if v.Pod == nil || !v.Pod.Report.Current {
 		return nil
 	}
-	return o.Pod.Report.VM.GetStatus().GetEffectiveSpec()
+	return v.Pod.Report.VM.GetStatus().GetEffectiveSpec()
 }
 
 // Recorded is the phase in the instance's status.
-func (o *View) Recorded() kubevirtv1.Phase { return o.Instance.Status.Phase }
+func (v *View) Recorded() kubevirtv1.Phase { return v.Instance.Status.Phase }
 
 // Final: the VM has ended, as the instance's status says for good.
-func (o *View) Final() bool { return IsFinal(o.Recorded()) }
+func (v *View) Final() bool { return IsFinal(v.Recorded()) }
 
 // Deleting: the instance is being deleted.
-func (o *View) Deleting() bool { return o.Instance.DeletionTimestamp != nil }
+func (v *View) Deleting() bool { return v.Instance.DeletionTimestamp != nil }
 
 // NeverHadPod: no pod was ever made, as far as the status says.
-func (o *View) NeverHadPod() bool {
-	return o.Recorded() == "" || o.Recorded() == kubevirtv1.PhasePending
+func (v *View) NeverHadPod() bool {
+	return v.Recorded() == "" || v.Recorded() == kubevirtv1.PhasePending
 }
 
 // Machine is the one that a pod's VM was started on; nil: that is not known, or matters no more.
-func (o *View) Machine(p *Pod) *kubevirtv1.NodeMachine {
-	if p != o.Pod || o.Final() {
+func (v *View) Machine(p *Pod) *kubevirtv1.NodeMachine {
+	if p != v.Pod || v.Final() {
 		return nil
 	}
-	return o.Instance.Status.NodeMachine
+	return v.Instance.Status.NodeMachine
 }
 
 // StopStrategy is how the guest is to be ended; empty: it is to go on, or is being ended
 // otherwise.
-func (o *View) StopStrategy() string {
-	if o.Instance == nil || o.Deleting() || o.Final() {
+func (v *View) StopStrategy() string {
+	if v.Instance == nil || v.Deleting() || v.Final() {
 		return ""
 	}
-	return o.Instance.Spec.StopStrategy
+	return v.Instance.Spec.StopStrategy
 }
 
 // ClaimUser is another VM, or a pod, that uses claims of the instance's namespace.
