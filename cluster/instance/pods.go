@@ -57,13 +57,13 @@ func (t podWriter) createAlone(ctx context.Context) error {
 	}
 	t.o.Users = append(t.o.Users, imports...)
 	if claims.InUse(vmi, t.o.Users) != nil {
-		return nil // the next step says so
+		return nil // the next status says so
 	}
 	return t.create(ctx)
 }
 
 // create makes the instance's pod. What speaks against it becomes the round's fault, which
-// the next step writes down.
+// the next status says.
 func (t podWriter) create(ctx context.Context) error {
 	vmi := t.o.Instance
 	made, err := t.Pod(vmi.DeepCopy(), t.o.Claims)

@@ -52,7 +52,7 @@ func Fault(v *view.View, claim string) *condition.Fault {
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
-			return failed(w.Reason + ": " + trouble.Volatile.ReplaceAllString(trouble.BackOff.ReplaceAllString(w.Message, "back-off"), "…"))
+			return failed(w.Reason + ": " + trouble.Steady(w.Message))
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // Observe reads the objects of a name: the instance and its pods, and what is known of
 // their nodes. nil: there is nothing.
 //
-// The cache may be behind. What it has is only ever older than what is there, and steps that
+// The cache may be behind. What it has is only ever older than what is there, and actions that
 // follow from it fail or do nothing then; but that something is not in it says nothing, and
 // the API server is asked.
 func (r *Observer) Observe(ctx context.Context, key types.NamespacedName) (*view.View, error) {

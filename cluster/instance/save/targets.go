@@ -21,7 +21,7 @@ func SetTargets(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 	for i := range s.VolumeStatus {
 		w := &s.VolumeStatus[i]
 		last, target := volume != nil && w.Name == volume.Name, ""
-		began := began(v, w.HibernationInfo)
+		since := began(v, w.HibernationInfo)
 		switch {
 		case last && v.StopStrategy() == kubevirtv1.HibernateSave && startable(v, s.Phase):
 			target = directoryPrefix(v.Instance.Name) + v.Now.UTC().Format(directoryTime)
@@ -33,7 +33,7 @@ func SetTargets(v *view.View, s *kubevirtv1.VirtualMachineInstanceStatus) {
 		default:
 			continue
 		}
-		w.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: volume.ClaimName, TargetFileName: target, StartTimestamp: began}
+		w.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: volume.ClaimName, TargetFileName: target, StartTimestamp: since}
 	}
 }
 

@@ -46,7 +46,7 @@ func OfEvents(events []corev1.Event, namespace string) *condition.Fault {
 			continue
 		}
 		missing = append(missing, missingIn(e.Message)...)
-		word := Volatile.ReplaceAllString(condition.Sentence(e.Message), "…")
+		word := volatile.ReplaceAllString(condition.Sentence(e.Message), "…")
 		words = append(words, word)
 		reasons[word] = condition.Clip(e.Reason, condition.MaxGuestText)
 	}

@@ -40,7 +40,7 @@ func Waiting(v *view.View) *condition.Fault {
 		if slices.Contains(imageReasons, w.Reason) {
 			return imageFault(v, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
 		}
-		message = Volatile.ReplaceAllString(BackOff.ReplaceAllString(v.InWords(message), "back-off"), "…")
+		message = Steady(v.InWords(message))
 		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil

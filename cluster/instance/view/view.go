@@ -11,7 +11,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-// View is what was observed of an instance: all that the next step follows from.
+// View is what was observed of an instance: all that the next action follows from.
 type View struct {
 	Now time.Time // in whole seconds, as statuses have it
 	// Instance as the API server has it; nil: there is none.
