@@ -81,3 +81,21 @@ func imports(t *testing.T, folder string) (all []string) {
 	}
 	return all
 }
+
+// TestRulesArePure: the rules of the controllers of VMs and instances are functions of what was observed: they have no
+// client of the API server, nothing to cancel and nobody to tell.
+func TestRulesArePure(t *testing.T) {
+	var rooms []string
+	for _, room := range []string{"condition", "view", "action", "claims", "trouble", "attach", "guest", "save", "phase", "lifecycle", "status"} {
+		rooms = append(rooms, "cluster/instance/"+room)
+	}
+	rooms = append(rooms, "cluster/machine/action", "cluster/machine/run", "cluster/machine/hibernation")
+	effects := regexp.MustCompile(`^(context|os|sync|net/http)$|^k8s\.io/client-go/|^sigs\.k8s\.io/controller-runtime/`)
+	for _, room := range rooms {
+		for _, imported := range imports(t, room) {
+			if effects.MatchString(imported) {
+				t.Errorf("%s imports %s", room, imported)
+			}
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/claimuse"
@@ -21,9 +20,9 @@ func PodUses(p *corev1.Pod) []claimuse.Use {
 	return claimuse.OfPod(p, nil)
 }
 
-// OfPod are the claims of PodUses, as an index has them.
-func OfPod(o client.Object) (names []string) {
-	for _, use := range PodUses(o.(*corev1.Pod)) {
+// OfPod are the claims of PodUses.
+func OfPod(p *corev1.Pod) (names []string) {
+	for _, use := range PodUses(p) {
 		names = append(names, use.Claim)
 	}
 	return names

@@ -51,7 +51,7 @@ func Indexes() []Index {
 			}
 			return some(p.Labels[contract.LabelAttachedTo])
 		}},
-		{&corev1.Pod{}, IndexPodClaim, claims.OfPod},
+		{&corev1.Pod{}, IndexPodClaim, func(o client.Object) []string { return claims.OfPod(o.(*corev1.Pod)) }},
 		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
 			return claims.Names(o.(*kubevirtv1.VirtualMachineInstance))
 		}},
