@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmlet/vmlet/cluster/calls"
-	"github.com/vmlet/vmlet/cluster/instance/lifecycle"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -139,7 +138,7 @@ func (t agentCaller) hurry(p *view.Pod) {
 	var grace *int64 // nil: the VM's own
 	what := "stop"
 	if s := t.o.Instance.Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = new(lifecycle.Seconds(*s).Milliseconds())
+		grace = new((time.Duration(*s) * time.Second).Milliseconds())
 		what = fmt.Sprintf("stop within %d s", *s)
 	}
 	t.end(p, what, hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {

@@ -8,7 +8,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
 
-// owned are the conditions that this package writes; all others stay as they are.
+// owned are the conditions that the controller of instances writes; all others stay as they are.
 var owned = []string{
 	kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionPaused,
 	kubevirtv1.ConditionHotVCPUChange, kubevirtv1.ConditionHotMemoryChange,

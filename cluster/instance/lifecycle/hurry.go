@@ -23,7 +23,7 @@ func HurryGuest(v *view.View) action.Action {
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return action.KillGuest{Pod: p}
-	case grace != nil && own != nil && Seconds(*grace) < own.AsDuration(), awaitsInVain(v), view.UnseenEnd(p.Pod) != nil:
+	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), awaitsInVain(v), view.UnseenEnd(p.Pod) != nil:
 		return action.HurryGuest{Pod: p}
 	}
 	return nil
@@ -36,4 +36,4 @@ func awaitsInVain(v *view.View) bool {
 		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
 }
 
-func Seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

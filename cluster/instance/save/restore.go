@@ -46,9 +46,9 @@ func RestoreCondition(v *view.View, phase kubevirtv1.Phase, why condition.Fault)
 	return &c
 }
 
-// NodesLikeTheSaved says that a guest which goes on from an image waits for a node like the one that it was
+// WaitsForNode says that a guest which goes on from an image waits for a node like the one that it was
 // saved on; empty: it boots.
-func NodesLikeTheSaved(v *view.View) string {
+func WaitsForNode(v *view.View) string {
 	image := convert.RestoreFrom(v.Instance)
 	if image == nil {
 		return ""

@@ -100,7 +100,7 @@ func unscheduled(v *view.View) *condition.Fault {
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
-	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + save.NodesLikeTheSaved(v)}
+	return &condition.Fault{Reason: c.Reason, Message: "no node takes the VM's pod: " + c.Message + save.WaitsForNode(v)}
 }
 
 // unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
