@@ -81,3 +81,29 @@ func TestWordsOfAgents(t *testing.T) {
 		t.Error("an end that the kubelet saw waits for an agent")
 	}
 }
+
+// TestEndedOnAnotherMachine: what kubelet and agent of a machine say that has taken over a node's name ends no VM of the
+// machine before it. The taint does, which says that this one is off, once the agent has had its time to contradict.
+func TestEndedOnAnotherMachine(t *testing.T) {
+	replaced := func(p *view.Pod) { p.Replaced = true }
+	off := func(p *view.Pod) { p.Replaced, p.Node.FormerOff = true, true }
+	for _, test := range []struct {
+		name   string
+		change []func(*view.Pod)
+		want   bool
+	}{
+		{"the kubelet has the end", []func(*view.Pod){scene.Exited(0, ""), replaced}, false},
+		{"the agent promises", []func(*view.Pod){scene.RunsSince(0), replaced, scene.Promised}, false},
+		{"the agent is away", []func(*view.Pod){scene.RunsSince(0), replaced, scene.UnheardFor(view.HeardPatience)}, false},
+		{"out of service", []func(*view.Pod){scene.RunsSince(0), replaced, scene.OutOfService, scene.Readiness(corev1.ConditionUnknown), scene.UnheardFor(view.HeardPatience)}, false},
+		{"off, the agent promises", []func(*view.Pod){scene.RunsSince(0), off, scene.Promised}, true},
+		{"off, the agent is away", []func(*view.Pod){scene.RunsSince(0), off, scene.UnheardFor(view.HeardPatience)}, true},
+		{"off, the agent may come yet", []func(*view.Pod){scene.RunsSince(0), off, scene.UnheardFor(view.HeardPatience - 1)}, false},
+		{"off, and it runs here", []func(*view.Pod){scene.RunsSince(0), off, scene.Heard(scene.Running)}, false},
+		{"off, and a process runs here", []func(*view.Pod){scene.RunsSince(0), off, scene.Denied, scene.UnheardFor(view.HeardPatience)}, false},
+	} {
+		if got := scene.New().WithPod(test.change...).Pod.Ended(); got != test.want {
+			t.Errorf("%s: ended %v, want %v", test.name, got, test.want)
+		}
+	}
+}
