@@ -23,7 +23,9 @@ import (
 func decide(v *view.View) (next action.Action, again time.Duration) {
 	rules := []func(*view.View) action.Action{save.Cancel, lifecycle.EndOthers}
 	if v.Instance != nil {
-		rules = append(rules, lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod, status.Write, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
+		rules = append(rules,
+			lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod,
+			status.Write, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
 			lifecycle.ReleasePod, lifecycle.Finalize, lifecycle.LabelInstance, lifecycle.RelabelPod)
 	}
 	for _, rule := range rules {

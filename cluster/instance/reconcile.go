@@ -1,9 +1,10 @@
 // Package instance runs VirtualMachineInstances: it makes the pod of each, follows what the
 // kubelet and the node's agent say of it, and writes the instance's status.
 //
-// decide, which is pure, says what to do next; Reconciler observes, carries that out one step
-// at a time, and can be killed between any two. The package must not know what is in a pod
-// (cluster/launcher) nor how agents are reached. Start reading at decide.
+// The packages below it have the rules, as functions of a view.View. decide, which is pure, asks them in order for the
+// next action; an observe.Observer reads, and a round carries out one action at a time, and can be killed between any
+// two. The package must not know what is in a pod (cluster/launcher) nor how agents are reached. Start reading at
+// decide.
 package instance
 
 import (
