@@ -115,6 +115,9 @@ func (r *Reconciler) act(ctx context.Context, pool *poolv1.VirtualMachinePool, a
 	case deleteMember:
 		return r.delete(ctx, pool, a)
 	case returnClaim:
+		if err := r.stays(ctx, a.member.vm); err != nil {
+			return err
+		}
 		return r.give(ctx, pool.Namespace, a.claim, []metav1.OwnerReference{ownerVM(a.member.vm)}, string(a.member.vm.UID))
 	case ownClaim:
 		if a.owned {
@@ -122,7 +125,7 @@ func (r *Reconciler) act(ctx context.Context, pool *poolv1.VirtualMachinePool, a
 		}
 		return r.give(ctx, pool.Namespace, a.claim, nil, "")
 	case deleteClaim:
-		if err := r.Client.Delete(ctx, disk(a.claim.kind, pool.Namespace, a.claim.name), client.Preconditions{UID: &a.claim.uid}); err != nil {
+		if err := r.deleteKept(ctx, pool.Namespace, a.claim); err != nil {
 			return err
 		}
 		r.event(pool, a.event)
@@ -248,14 +251,46 @@ func (r *Reconciler) keep(ctx context.Context, pool *poolv1.VirtualMachinePool, 
 	return nil
 }
 
-// give makes a disk that was kept another owner's. With a VM's UID it is one of that VM's disks again.
-func (r *Reconciler) give(ctx context.Context, namespace string, c claim, owners []metav1.OwnerReference, vm string) error {
-	o := disk(c.kind, namespace, c.name)
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+// stays asks the API server whether a VM is there and not being deleted. The cache has a VM for a while that was
+// deleted, and its disks would be deleted with it.
+func (r *Reconciler) stays(ctx context.Context, vm *kubevirtv1.VirtualMachine) error {
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(groupVersion.WithKind("VirtualMachine"))
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
 		return err
 	}
-	if o.GetUID() != c.uid {
+	if live.UID != vm.UID || live.DeletionTimestamp != nil {
 		return errChanged
+	}
+	return nil
+}
+
+// stillKept reads a disk as the API server has it: the cache has one as kept for a while that a VM has again.
+func (r *Reconciler) stillKept(ctx context.Context, namespace string, c claim) (client.Object, error) {
+	o := disk(c.kind, namespace, c.name)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return nil, err
+	}
+	if o.GetUID() != c.uid || o.GetLabels()[contract.LabelPoolPreserved] == "" {
+		return nil, errChanged
+	}
+	return o, nil
+}
+
+func (r *Reconciler) deleteKept(ctx context.Context, namespace string, c claim) error {
+	o, err := r.stillKept(ctx, namespace, c)
+	if err != nil {
+		return err
+	}
+	version := o.GetResourceVersion()
+	return r.Client.Delete(ctx, o, client.Preconditions{UID: &c.uid, ResourceVersion: &version})
+}
+
+// give makes a disk that was kept another owner's. With a VM's UID it is one of that VM's disks again.
+func (r *Reconciler) give(ctx context.Context, namespace string, c claim, owners []metav1.OwnerReference, vm string) error {
+	o, err := r.stillKept(ctx, namespace, c)
+	if err != nil {
+		return err
 	}
 	was := o.DeepCopyObject().(client.Object)
 	if vm != "" {

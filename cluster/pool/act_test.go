@@ -231,6 +231,74 @@ func TestStaleView(t *testing.T) {
 	}
 }
 
+// TestDisksOutliveStaleViews: what the cache has of an earlier moment loses no disk.
+func TestDisksOutliveStaleViews(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(t *testing.T, s *served)
+		act    func(o state) action
+	}{
+		"given to a VM that was deleted": {
+			func(t *testing.T, s *served) {
+				if err := s.WithWatch.Delete(t.Context(), &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "web-1"}}); err != nil {
+					t.Fatal(err)
+				}
+			},
+			func(o state) action { return returnClaim{o.claims[0], o.members[1]} },
+		},
+		"given to a VM that is being deleted": {
+			func(t *testing.T, s *served) {
+				vm := &kubevirtv1.VirtualMachine{}
+				if err := s.Get(t.Context(), types.NamespacedName{Namespace: "space", Name: "web-1"}, vm); err != nil {
+					t.Fatal(err)
+				}
+				vm.Finalizers = append(vm.Finalizers, "a.test/b")
+				if err := s.Update(t.Context(), vm); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.WithWatch.Delete(t.Context(), vm); err != nil {
+					t.Fatal(err)
+				}
+			},
+			func(o state) action { return returnClaim{o.claims[0], o.members[1]} },
+		},
+		"deleted though a VM has it again": {takenAgain, func(o state) action { return deleteClaim{o.claims[0], event{}} }},
+		"owned though a VM has it again":   {takenAgain, func(o state) action { return ownClaim{o.claims[0], true} }},
+	} {
+		s := serve(t, "replicas: 2")
+		c := s.claim(t, "root-1")
+		c.Labels = with(c.Labels, map[string]string{contract.LabelPool: string(s.pool(t).UID), contract.LabelPoolIndex: "1"})
+		mark(c, poolv1.PreserveDisks, s.r.Now())
+		c.OwnerReferences = nil
+		if err := s.Update(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.r.observe(t.Context(), types.NamespacedName{Namespace: "space", Name: "web"})
+		if err != nil || len(o.claims) != 1 || len(o.members) != 2 {
+			t.Fatalf("there are %d kept disks and %d members, %v", len(o.claims), len(o.members), err)
+		}
+		test.change(t, s)
+		before := s.claim(t, "root-1").OwnerReferences
+		if err := s.r.carryOut(t.Context(), o, []action{test.act(o)}); !errors.Is(err, errChanged) {
+			t.Errorf("%s: got %v, want that objects have changed", name, err)
+		}
+		if now := s.claim(t, "root-1").OwnerReferences; !slices.EqualFunc(now, before, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) {
+			t.Errorf("%s: the disk's owners are %v, and were %v", name, now, before)
+		}
+	}
+}
+
+// takenAgain gives the disk of web-1 back to it.
+func takenAgain(t *testing.T, s *served) {
+	c, vm := s.claim(t, "root-1"), &kubevirtv1.VirtualMachine{}
+	if err := s.Get(t.Context(), types.NamespacedName{Namespace: "space", Name: "web-1"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	c.Labels, c.OwnerReferences = nil, []metav1.OwnerReference{ownerVM(vm)}
+	if err := s.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestFirstFailureStops: after a VM that can't be made no other one is tried.
 func TestFirstFailureStops(t *testing.T) {
 	s := serve(t, "replicas: 9")
