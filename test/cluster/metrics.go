@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // MetricsServer tells the cluster what pods and nodes use of processors and memory: see
@@ -18,14 +19,10 @@ func (c *Cluster) StartMetricsServer(ctx context.Context) error {
 	if err := c.programs.find(MetricsServer, MetricsServer); err != nil {
 		return fmt.Errorf("no %s: run test/setup metrics-server", MetricsServer)
 	}
-	if err := c.Apply(ctx, c.metricsAPI()); err != nil {
-		return err
-	}
 	if err := c.StartComponent(ctx, MetricsServer); err != nil {
 		return err
 	}
-	_, err := c.Kubectl(ctx, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=24h")
-	return err
+	return c.ServeAPI(ctx, "metrics.k8s.io", "v1beta1", c.NodeAddress(), metricsPort)
 }
 
 // metricsArguments are those of [Node.arguments].
@@ -39,30 +36,36 @@ func (c *Cluster) metricsArguments() []string {
 	}
 }
 
-// metricsAPI is served on the node itself, without a pod.
-func (c *Cluster) metricsAPI() string {
-	return fmt.Sprintf(`
+// ServeAPI has the API server pass requests for a version of an API's group on to a server at an address, which
+// need not be in a pod; its certificate is not checked.
+func (c *Cluster) ServeAPI(ctx context.Context, group, version, address string, port int) error {
+	err := c.Apply(ctx, fmt.Sprintf(`
 apiVersion: v1
 kind: Service
-metadata: {name: metrics-server, namespace: kube-system}
-spec: {ports: [{name: https, port: 443, targetPort: %[1]d}]}
+metadata: {name: %[1]s, namespace: kube-system}
+spec: {ports: [{name: https, port: 443, targetPort: %[5]d}]}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: metrics-server, namespace: kube-system, labels: {kubernetes.io/service-name: metrics-server}}
+metadata: {name: %[1]s, namespace: kube-system, labels: {kubernetes.io/service-name: %[1]s}}
 addressType: IPv4
-endpoints: [{addresses: [%[2]s]}]
-ports: [{name: https, port: %[1]d}]
+endpoints: [{addresses: [%[4]s]}]
+ports: [{name: https, port: %[5]d}]
 ---
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
-metadata: {name: v1beta1.metrics.k8s.io}
+metadata: {name: %[3]s.%[2]s}
 spec:
-  service: {name: metrics-server, namespace: kube-system}
-  group: metrics.k8s.io
-  version: v1beta1
+  service: {name: %[1]s, namespace: kube-system}
+  group: %[2]s
+  version: %[3]s
   insecureSkipTLSVerify: true
   groupPriorityMinimum: 100
   versionPriority: 100
-`, metricsPort, c.NodeAddress())
+`, strings.ReplaceAll(group, ".", "-"), group, version, address, port))
+	if err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "wait", "--for=condition=Available", "apiservice/"+version+"."+group, "--timeout=24h")
+	return err
 }

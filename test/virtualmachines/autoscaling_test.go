@@ -93,37 +93,10 @@ func (v *installed) serveCustomMetric(t *testing.T) *atomic.Int64 {
 	server.Listener = listener
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	host, port, err := net.SplitHostPort(listener.Addr().String())
-	must(t, err)
-	manifests := fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: custom-metrics, namespace: kube-system}
-spec: {ports: [{name: https, port: 443, targetPort: %[2]s}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: custom-metrics, namespace: kube-system, labels: {kubernetes.io/service-name: custom-metrics}}
-addressType: IPv4
-endpoints: [{addresses: [%[1]s]}]
-ports: [{name: https, port: %[2]s}]
----
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: v1beta2.custom.metrics.k8s.io}
-spec:
-  service: {name: custom-metrics, namespace: kube-system}
-  group: custom.metrics.k8s.io
-  version: v1beta2
-  insecureSkipTLSVerify: true
-  groupPriorityMinimum: 100
-  versionPriority: 100
-`, host, port)
-	must(t, v.Apply(v.ctx, manifests))
 	t.Cleanup(func() { // an API that nobody serves any more would keep namespaces from being deleted
 		v.kubectl(t, "delete", "apiservice/v1beta2.custom.metrics.k8s.io")
 	})
-	v.kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta2.custom.metrics.k8s.io", "--timeout=24h")
+	must(t, v.ServeAPI(v.ctx, "custom.metrics.k8s.io", "v1beta2", v.MachineAddress(), listener.Addr().(*net.TCPAddr).Port))
 	return load
 }
 
