@@ -18,7 +18,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// TestClaimInUse: whoever has a pod uses its claims, of two without one the older goes first, and readers
+// TestClaimInUse: an instance with a pod uses its claims, of two without a pod the older goes first, and readers
 // are not in each other's way, nor are those that share.
 func TestClaimInUse(t *testing.T) {
 	const later, earlier = time.Minute, -time.Minute

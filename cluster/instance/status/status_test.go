@@ -15,7 +15,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestFrozen: the status says it, and in the API's word alone.
 func TestFrozen(t *testing.T) {
@@ -46,7 +46,7 @@ func TestStatusGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Errorf("%s differs (go test -update writes it anew):\n%s", file, got)
+		t.Errorf("%s differs (go test -update rewrites it):\n%s", file, got)
 	}
 }
 

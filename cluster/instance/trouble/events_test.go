@@ -14,7 +14,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/scene"
 )
 
-// TestEventFault: what pods' events say is told once, whatever the order and however often.
+// TestEventFault: what pods' events say is reported once, in any order and however often they come.
 func TestEventFault(t *testing.T) {
 	const warning, normal = corev1.EventTypeWarning, corev1.EventTypeNormal
 	for name, test := range map[string]struct {
