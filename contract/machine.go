@@ -66,10 +66,9 @@ const (
 	// AnnotationImportSource tells the sources of imports apart: a pod that has another than the
 	// VirtualMachine says now is replaced.
 	AnnotationImportSource = "vmlet.io/import-source"
-	// ContainerImporter is its container, which says ImportedPrefix and the claim's UID when the
-	// claim is filled, and its progress at ImporterPort.
+	// ContainerImporter is its container, which ends with an Imported when the claim is filled, and says its
+	// progress at ImporterPort.
 	ContainerImporter = "importer"
-	ImportedPrefix    = "imported "
 	ImporterPort      = 8080
 )
 

@@ -219,6 +219,12 @@ func (o *Observed) waits() bool {
 	return o.Claim.Annotations[contract.AnnotationBindImmediately] != "true"
 }
 
+// filled: an importer has said that it has filled that claim.
+func filled(said string, claim *corev1.PersistentVolumeClaim) bool {
+	imported, is := contract.ReadImported(said)
+	return is && imported.Claim == string(claim.UID)
+}
+
 // follow reads what the pod says.
 func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 	base, _ := strconv.Atoi(p.Annotations[contract.AnnotationImportRestarts])
@@ -229,7 +235,7 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 	to.Next = ""
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
-		if c != nil && c.State.Terminated != nil && c.State.Terminated.Message == contract.ImportedPrefix+string(o.Claim.UID) {
+		if c != nil && c.State.Terminated != nil && filled(c.State.Terminated.Message, o.Claim) {
 			to.Phase, to.Progress, to.Message = contract.ImportSucceeded, "100%", ""
 			d.record(*o, to, eventImported, "Imported "+o.Claim.Name+" from "+to.From)
 			d.label(o.Claim, suggested(p))

@@ -308,8 +308,9 @@ func TestDecide(t *testing.T) {
 			c.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
 		})), "message=the importer took more memory than it may have: offer the image raw, or compressed with less,phase=Failed,"},
 		"done":                {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "phase=Succeeded,progress=100%,ImportSucceeded"},
-		"done, and noted":     {scene(t, web, "Succeeded", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "delete:pod"},
+		"done, and noted":     {scene(t, web, "Succeeded", fills(phase(corev1.PodSucceeded), ended(0, `{"imported":"claim-uid"}`))), "delete:pod"},
 		"never a second time": {scene(t, web, "Succeeded"), ""},
+		"done, as recorded":   {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, `{"imported":"claim-uid"}`))), "phase=Succeeded,progress=100%,ImportSucceeded"},
 		"wrong words": {scene(t, web, "ImportInProgress", at(0), fills(phase(corev1.PodSucceeded), ended(0, "imported other"))),
 			"message=the importer ended without saying that the claim is filled; the next attempt begins at 1970-01-01T00:00:10Z,next=1970-01-01T00:00:10Z,phase=Failed,restarts=1, delete:pod"},
 		"evicted": {scene(t, web, "ImportInProgress", at(0), fills(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {

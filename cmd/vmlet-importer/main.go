@@ -117,5 +117,5 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	// Written over, not replaced: it is a mount.
-	return os.WriteFile(o.said, []byte(contract.ImportedPrefix+o.importer.ID), 0o644)
+	return os.WriteFile(o.said, contract.Imported{Claim: o.importer.ID}.Encode(), 0o644)
 }

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 )
 
@@ -29,7 +28,7 @@ func TestRun(t *testing.T) {
 		faults string
 		said   string
 	}{
-		"filled":  {launch.Import{ID: "uid", Folder: folder, Size: 8 << 20}, 0, "", contract.ImportedPrefix + "uid"},
+		"filled":  {launch.Import{ID: "uid", Folder: folder, Size: 8 << 20}, 0, "", `{"imported":"uid"}`},
 		"missing": {launch.Import{ID: "uid", Folder: filepath.Join(folder, "none"), Size: 8 << 20}, exitFailed, "no such file", ""},
 	} {
 		if err := os.Truncate(said, 0); err != nil {
