@@ -1,7 +1,6 @@
 package capabilities
 
 import (
-	"cmp"
 	"context"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
@@ -30,7 +29,7 @@ func askVMM(ctx context.Context, v vmm.Program) (*capabilitiesv1.VmmCapabilities
 	info, err := v.Info(ctx)
 	if err != nil {
 		return &capabilitiesv1.VmmCapabilities{
-			Name: v.Name(), Binary: vmm.BinaryIn(err), State: capabilitiesv1.State_STATE_UNUSABLE, Reason: err.Error(), Remedy: cmp.Or(vmm.Remedy(v.Name(), err), strangeRemedy),
+			Name: v.Name(), Binary: vmm.BinaryIn(err), State: capabilitiesv1.State_STATE_UNUSABLE, Reason: err.Error(), Remedy: remedyOf(v.Name(), err),
 		}, info, err
 	}
 	out := new(capabilitiesv1.VmmCapabilities)
@@ -41,4 +40,13 @@ func askVMM(ctx context.Context, v vmm.Program) (*capabilitiesv1.VmmCapabilities
 	out.Name, out.Version, out.Binary, out.LazyRestore = v.Name(), info.Version, info.Binary, info.LazyRestore
 	out.State, out.Remedy = capabilitiesv1.State_STATE_WORKS, ""
 	return out, info, nil
+}
+
+// remedyOf is what to do about a VMM that can't be asked, for who works on the node.
+func remedyOf(name string, err error) string {
+	remedy, advice := vmm.Remedy(name, err)
+	if remedy == "" {
+		return strangeRemedy
+	}
+	return remedy + advice.String()
 }

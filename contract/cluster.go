@@ -105,6 +105,9 @@ const (
 
 // What a VM's pod consists of.
 const (
+	// PodPrefix begins the name of a VM's pod, which goes on with the instance's name, a '-' and a hash. It is KubeVirt's;
+	// people and tools know VMs' pods by it.
+	PodPrefix = "virt-launcher-"
 	// ContainerCompute is the container that runs the VM.
 	ContainerCompute = "compute"
 	// SpecificationFolder has the files SpecificationFile and PreparationFile.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Image names one file of a disk and what it is said to be.
@@ -41,6 +43,11 @@ type Fault struct {
 }
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %s: %s", f.Field, f.Path, f.Problem) }
+
+// Faults are the error in parts (contract.FaultsOf).
+func (f *Fault) Faults() []contract.Fault {
+	return []contract.Fault{{Field: f.Field, Object: f.Path, Text: f.Path + ": " + f.Problem}}
+}
 
 // Check compares what Probe found with what was said. The error joins a *Fault for each difference. Names in the header are only
 // compared: a VMM has to be given each file that was named, opened by the caller, and must not follow the header's names itself.

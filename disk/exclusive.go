@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -18,7 +19,15 @@ type DeviceInUseError struct {
 }
 
 func (e *DeviceInUseError) Error() string {
-	return "block device " + e.Device + " is in use: another VM or an import writes to it, or it is mounted, or part of a RAID, LVM or multipath: end that first (lsblk and fuser -v name it)"
+	return e.sentence().Error()
+}
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *DeviceInUseError) Faults() []contract.Fault { return contract.FaultsOf(e.sentence()) }
+
+func (e *DeviceInUseError) sentence() error {
+	return contract.Errorf("block device %s is in use: another VM or an import writes to it, or it is mounted, or part of a RAID, LVM or multipath: end that first%s",
+		e.Device, contract.Advice("lsblk and fuser -v name it"))
 }
 
 // Unwrap makes it an ErrInUse.

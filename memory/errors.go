@@ -3,6 +3,8 @@ package memory
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 var (
@@ -43,6 +45,9 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
+// Faults are the error in parts (contract.FaultsOf).
+func (e *FormatError) Faults() []contract.Fault { return about(e.Path, e) }
+
 // DamagedError says which file of an image is not as its manifest says.
 type DamagedError struct {
 	Path   string
@@ -64,6 +69,9 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// Faults are the error in parts (contract.FaultsOf).
+func (e *DamagedError) Faults() []contract.Fault { return about(e.Path, e) }
+
 func damagedFile(path, format string, args ...any) error {
 	return &DamagedError{Path: path, Offset: -1, Chunk: -1, What: fmt.Sprintf(format, args...)}
 }
@@ -78,6 +86,13 @@ type SpaceError struct {
 func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s: not enough space: %s needed, %s available: free some, or name another folder",
 		e.Dir, size(e.Need), size(e.Available))
+}
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *SpaceError) Faults() []contract.Fault { return about(e.Dir, e) }
+
+func about(path string, err error) []contract.Fault {
+	return []contract.Fault{{Object: path, Text: err.Error()}}
 }
 
 // size is bytes, and MiB or else KiB, so that none but an empty disk has 0 of them.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -84,14 +85,14 @@ func (w *Writer) CopyFile(ctx context.Context, from *os.File, path string, done 
 	}
 	name := fileName(len(w.files))
 	if len(w.files) >= maxFiles {
-		return fmt.Errorf("%s: more than %d files belong to it", w.folder.path, maxFiles)
+		return contract.Errorf("%s: more than %d files belong to it", contract.ObjectName(w.folder.path), maxFiles)
 	}
 	st, err := from.Stat()
 	if err != nil {
 		return err
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%s: not a regular file, and can't be taken into an image", path)
+		return contract.Errorf("%s: not a regular file, and can't be taken into an image", contract.ObjectName(path))
 	}
 	if err := w.planned(name); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (w *Writer) CopyFile(ctx context.Context, from *os.File, path string, done 
 	defer to.Close()
 	f := File{Name: name, Path: path, Size: uint64(st.Size())}
 	if f.Sum, f.DataBytes, err = transfer(ctx, from, to, f.Size, done); err != nil {
-		return fmt.Errorf("copy %s to %s: %w", path, to.Name(), err)
+		return contract.Errorf("copy %s to %s: %w", contract.ObjectName(path), to.Name(), err)
 	}
 	if err := to.Sync(); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (img *Image) CopyOut(ctx context.Context, f File, to *os.File) error {
 	defer from.Close()
 	sum, _, err := transfer(ctx, from, to, f.Size, func(uint64) {})
 	if err != nil {
-		return fmt.Errorf("copy %s to %s: %w", from.Name(), f.Path, err)
+		return contract.Errorf("copy %s to %s: %w", contract.ObjectName(from.Name()), f.Path, err)
 	}
 	return f.check(from, sum)
 }
@@ -191,7 +192,7 @@ func (img *Image) verifyFiles(ctx context.Context, done func(uint64)) error {
 		sum, _, err := blocks(ctx, file, f.Size, func(_ uint64, b []byte) error { done(uint64(len(b))); return nil })
 		file.Close()
 		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
+			return contract.Errorf("%s: %w", contract.ObjectName(file.Name()), err)
 		}
 		if err := f.check(file, sum); err != nil {
 			return err

@@ -2,10 +2,11 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Fill copies the image's RAM into a fresh file: of MemorySize bytes, all zero,
@@ -16,7 +17,7 @@ import (
 // file's content is undefined. The context is heeded between chunks.
 func (img *Image) Fill(ctx context.Context, ram *os.File, allocated uint64, progress Progress) error {
 	if img.memory == nil {
-		return fmt.Errorf("%s: %w", img.folder.path, ErrStreamLayout)
+		return contract.Errorf("%s: %w", contract.ObjectName(img.folder.path), ErrStreamLayout)
 	}
 	size := img.manifest.MemorySize
 	if err := checkSize(ram, size); err != nil {
@@ -26,7 +27,7 @@ func (img *Image) Fill(ctx context.Context, ram *os.File, allocated uint64, prog
 	if n, err := TouchedBytes(ram); err != nil {
 		return err
 	} else if n > allocated {
-		return fmt.Errorf("guest RAM %s: not a fresh file: %d bytes of it are allocated: %w", ram.Name(), n, os.ErrInvalid)
+		return contract.Errorf("guest RAM %s: not a fresh file: %d bytes of it are allocated: %w", contract.ObjectName(ram.Name()), n, os.ErrInvalid)
 	}
 	dst, err := newRAMWriter(ram, size)
 	if err != nil {
@@ -42,7 +43,7 @@ func (img *Image) Fill(ctx context.Context, ram *os.File, allocated uint64, prog
 	return s.run(ctx, func(off uint64, b []byte) error {
 		for from, to := range dataRuns(b, 0) {
 			if err := dst.write(b[from:to], off+uint64(from)); err != nil {
-				return fmt.Errorf("guest RAM %s: write at offset %d: %w", ram.Name(), off+uint64(from), err)
+				return contract.Errorf("guest RAM %s: write at offset %d: %w", contract.ObjectName(ram.Name()), off+uint64(from), err)
 			}
 		}
 		t.add(uint64(len(b)))
@@ -60,7 +61,7 @@ type ramWriter struct {
 func newRAMWriter(ram *os.File, size uint64) (*ramWriter, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(ram.Fd()), &fs); err != nil {
-		return nil, fmt.Errorf("guest RAM %s: fstatfs: %w", ram.Name(), err)
+		return nil, contract.Errorf("guest RAM %s: fstatfs: %w", contract.ObjectName(ram.Name()), err)
 	}
 	w := &ramWriter{file: ram}
 	if int64(fs.Type) != unix.HUGETLBFS_MAGIC {
@@ -69,7 +70,7 @@ func newRAMWriter(ram *os.File, size uint64) (*ramWriter, error) {
 	// This reserves all huge pages, so that there are enough or it fails here.
 	b, err := unix.Mmap(int(ram.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("guest RAM %s: map %d bytes of huge pages of %d (are so many free?): %w", ram.Name(), size, fs.Bsize, err)
+		return nil, contract.Errorf("guest RAM %s: map %d bytes of huge pages of %d (are so many free?): %w", contract.ObjectName(ram.Name()), size, fs.Bsize, err)
 	}
 	w.mapping = b
 	return w, nil

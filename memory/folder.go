@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/flock"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
@@ -32,7 +33,7 @@ func openFolderIn(parent *os.File, path string) (*folder, error) {
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			hint = " (symbolic links are not followed)"
 		}
-		return nil, fmt.Errorf("%s: open folder%s: %w", path, hint, err)
+		return nil, contract.Errorf("%s: open folder%s: %w", contract.ObjectName(path), hint, err)
 	}
 	return &folder{os.NewFile(uintptr(fd), path), path, parent}, nil
 }
@@ -123,7 +124,7 @@ func (d *folder) names() ([]string, error) {
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, fmt.Errorf("%s: list: %w", d.path, err)
+		return nil, contract.Errorf("%s: list: %w", contract.ObjectName(d.path), err)
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "lost+found" })
 	slices.Sort(names)
@@ -136,7 +137,7 @@ func openAgain(d *folder) (*os.File, error) {
 		return unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: open folder: %w", d.path, err)
+		return nil, contract.Errorf("%s: open folder: %w", contract.ObjectName(d.path), err)
 	}
 	return os.NewFile(uintptr(fd), d.path), nil
 }
@@ -163,7 +164,7 @@ func (d *folder) checkLinked() error {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
 	if open.Dev != named.Dev || open.Ino != named.Ino {
-		return fmt.Errorf("%s: replaced by another folder meanwhile", d.path)
+		return contract.Errorf("%s: replaced by another folder meanwhile", contract.ObjectName(d.path))
 	}
 	return nil
 }
@@ -178,7 +179,7 @@ func (d *folder) syncParent() error {
 		return unix.Openat(fdOf(d.parent), path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
-		return fmt.Errorf("the folder of %s: open: %w", d.path, err)
+		return contract.Errorf("the folder of %s: open: %w", contract.ObjectName(d.path), err)
 	}
 	parent := os.NewFile(uintptr(fd), path)
 	defer parent.Close()
@@ -224,9 +225,9 @@ func lock(dir *os.File, how int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return fmt.Errorf("%s: %w: a save into it or a machine that runs from it has locked it", dir.Name(), ErrInUse)
+		return contract.Errorf("%s: %w: a save into it or a machine that runs from it has locked it", contract.ObjectName(dir.Name()), ErrInUse)
 	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
-		return fmt.Errorf("%s: its filesystem has no locks for folders: %w (%w)", dir.Name(), errors.ErrUnsupported, err)
+		return contract.Errorf("%s: its filesystem has no locks for folders: %w (%w)", contract.ObjectName(dir.Name()), errors.ErrUnsupported, err)
 	}
-	return fmt.Errorf("%s: lock: %w", dir.Name(), err)
+	return contract.Errorf("%s: lock: %w", contract.ObjectName(dir.Name()), err)
 }

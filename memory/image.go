@@ -2,13 +2,14 @@ package memory
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Image is an image that is there, open for reading. Its methods may be used
@@ -164,9 +165,9 @@ func (d *folder) noManifest() error {
 		return err
 	}
 	if kindOf(names) == kindUnfinished {
-		return fmt.Errorf("%s: %w: %w: it has %s but no %s", d.path, ErrNotImage, ErrUnfinished, strings.Join(names, ", "), ManifestName)
+		return contract.Errorf("%s: %w: %w: it has %s but no %s", contract.ObjectName(d.path), ErrNotImage, ErrUnfinished, strings.Join(names, ", "), ManifestName)
 	}
-	return fmt.Errorf("%s: %w: it has no %s", d.path, ErrNotImage, ManifestName)
+	return contract.Errorf("%s: %w: it has no %s", contract.ObjectName(d.path), ErrNotImage, ManifestName)
 }
 
 // Remove deletes an image, or the remains of an unfinished save, and its

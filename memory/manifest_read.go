@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // maxManifestSize is the largest manifest.json in bytes: the sums of maxChunks
@@ -24,7 +26,7 @@ const maxElements = 1 << 18
 func ReadManifest(r io.Reader, path string) (*Manifest, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxManifestSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(path), err)
 	}
 	if len(b) > maxManifestSize {
 		return nil, &FormatError{Path: path, What: fmt.Sprintf("larger than %d bytes", maxManifestSize)}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -95,10 +96,10 @@ func checkSize(ram *os.File, size uint64) error {
 		return fmt.Errorf("guest RAM: %w", err)
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("guest RAM %s: %v is not a regular file", ram.Name(), st.Mode())
+		return contract.Errorf("guest RAM %s: %v is not a regular file", contract.ObjectName(ram.Name()), st.Mode())
 	}
 	if uint64(st.Size()) != size {
-		return fmt.Errorf("guest RAM %s: %d bytes, expected %d", ram.Name(), st.Size(), size)
+		return contract.Errorf("guest RAM %s: %d bytes, expected %d", contract.ObjectName(ram.Name()), st.Size(), size)
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func readFull(f io.ReaderAt, b []byte, off uint64) error {
 func TouchedBytes(ram *os.File) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(ram.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("guest RAM %s: fstat: %w", ram.Name(), err)
+		return 0, contract.Errorf("guest RAM %s: fstat: %w", contract.ObjectName(ram.Name()), err)
 	}
 	return min(uint64(st.Blocks)*512, uint64(st.Size)), nil // blocks of 512 bytes, see stat(3type)
 }
@@ -137,7 +138,7 @@ func Empty(ram *os.File) error {
 		return unix.Fallocate(int(ram.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size())
 	})
 	if err != nil {
-		return fmt.Errorf("empty guest RAM %s: %w", ram.Name(), err)
+		return contract.Errorf("empty guest RAM %s: %w", contract.ObjectName(ram.Name()), err)
 	}
 	return nil
 }

@@ -2,12 +2,12 @@ package memory
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -140,7 +140,7 @@ func (d *folder) removeThat(name string, want FileID) error {
 		same = st.Size == 0 && st.Nlink == 1 && st.Uid == uint32(os.Geteuid())
 	}
 	if !same || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("%s: not the file that the save had made there: left", d.join(name))
+		return contract.Errorf("%s: not the file that the save had made there: left", contract.ObjectName(d.join(name)))
 	}
 	return d.remove(name)
 }

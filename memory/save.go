@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -33,7 +34,7 @@ type SaveStats struct {
 // heeded between chunks. It may be called once.
 func (w *Writer) CopyMemory(ctx context.Context, ram *os.File, size uint64, progress Progress) (SaveStats, error) {
 	if w.over || w.memory != nil {
-		return SaveStats{}, fmt.Errorf("%s: memory was copied before: %w", w.folder.path, os.ErrClosed)
+		return SaveStats{}, contract.Errorf("%s: memory was copied before: %w", contract.ObjectName(w.folder.path), os.ErrClosed)
 	}
 	if size == 0 || size%PageSize != 0 || size > maxMemorySize {
 		return SaveStats{}, fmt.Errorf("guest RAM of %d bytes: not a multiple of %d up to %d", size, PageSize, uint64(maxMemorySize))
@@ -54,7 +55,7 @@ func (w *Writer) CopyMemory(ctx context.Context, ram *os.File, size uint64, prog
 	}
 	c.progress = newTracker(progress, total)
 	if err := forEach(ctx, w.opts.Workers, int(c.chunk), items, c.copy); err != nil {
-		return SaveStats{}, fmt.Errorf("copy guest RAM to %s: %w", w.memory.Name(), err)
+		return SaveStats{}, contract.Errorf("copy guest RAM to %s: %w", contract.ObjectName(w.memory.Name()), err)
 	}
 	slices.SortFunc(c.sums, func(a, b ChunkSum) int { return cmp.Compare(a.Index, b.Index) })
 	w.chunk, w.chunks = c.chunk, c.sums
@@ -93,7 +94,7 @@ type copier struct {
 func (c *copier) list() (items []chunkData, total uint64, err error) {
 	for item, err := range dataChunks(c.from, c.size, c.chunk) {
 		if err != nil {
-			return nil, 0, fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+			return nil, 0, contract.Errorf("guest RAM %s: %w", contract.ObjectName(c.from.Name()), err)
 		}
 		items = append(items, item)
 		total += uint64(chunkLen(item.index, c.size, c.chunk))
@@ -107,7 +108,7 @@ func (c *copier) read(item chunkData, buf []byte) ([]byte, error) {
 	hole := item.first - uint64(item.index)*c.chunk
 	clear(buf[:hole])
 	if err := readFull(c.from, buf[hole:], item.first); err != nil {
-		return nil, fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+		return nil, contract.Errorf("guest RAM %s: %w", contract.ObjectName(c.from.Name()), err)
 	}
 	return buf, nil
 }

@@ -2,11 +2,11 @@ package memory
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -25,7 +25,7 @@ func CheckSpace(dir string, need uint64) error {
 		case err == nil:
 			return enough(dir, &st, need)
 		case !errors.Is(err, unix.ENOENT) || dir == "/":
-			return fmt.Errorf("%s: free space: statfs: %w", dir, err)
+			return contract.Errorf("%s: free space: statfs: %w", contract.ObjectName(dir), err)
 		}
 		dir = filepath.Dir(dir)
 	}
@@ -35,7 +35,7 @@ func CheckSpace(dir string, need uint64) error {
 func (w *Writer) CheckSpace(need uint64) error {
 	var st unix.Statfs_t
 	if err := interrupted.Retry(func() error { return unix.Fstatfs(w.folder.fd(), &st) }); err != nil {
-		return fmt.Errorf("%s: free space: statfs: %w", w.folder.path, err)
+		return contract.Errorf("%s: free space: statfs: %w", contract.ObjectName(w.folder.path), err)
 	}
 	return enough(w.folder.path, &st, need)
 }

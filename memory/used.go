@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 const (
@@ -38,6 +40,9 @@ func (e *UsedError) Error() string {
 	}
 	return fmt.Sprintf("%s: a guest has gone on from this memory image before%s: its disks may have changed since, and the image is never restored a second time", e.Path, how)
 }
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *UsedError) Faults() []contract.Fault { return about(e.Path, e) }
 
 // CheckUnused returns a UsedError if a guest has gone on from the image.
 func (img *Image) CheckUnused() error {
@@ -91,7 +96,7 @@ func (img *Image) MarkUsed(by string) error {
 }
 
 func (img *Image) notMarked(err error) error {
-	return fmt.Errorf("%s: the image can't be marked as used, without which it is not restored: %w", img.folder.path, err)
+	return contract.Errorf("%s: the image can't be marked as used, without which it is not restored: %w", contract.ObjectName(img.folder.path), err)
 }
 
 // stillThere returns a UsedError if the image is being removed by its user: the

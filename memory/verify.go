@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Verify reads the whole image and compares it with its sums. The errors are
@@ -67,7 +69,7 @@ func sumFile(ctx context.Context, f *os.File, size uint64, done func(uint64)) (S
 		}
 		b := buf[:min(uint64(len(buf)), size-off)]
 		if err := readFull(f, b, off); err != nil {
-			return 0, fmt.Errorf("%s: %w", f.Name(), err)
+			return 0, contract.Errorf("%s: %w", contract.ObjectName(f.Name()), err)
 		}
 		sum = sum.add(b)
 		off += uint64(len(b))
@@ -109,7 +111,7 @@ func (img *Image) newScan() (*scan, error) {
 	for data, err := range dataChunks(f.File, m.MemorySize, m.ChunkSize) {
 		if err != nil {
 			s.close()
-			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+			return nil, contract.Errorf("%s: %w", contract.ObjectName(f.Name()), err)
 		}
 		if _, listed := m.Chunks.find(data.index); !listed {
 			s.items = append(s.items, scanItem{index: data.index})

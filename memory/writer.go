@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -131,7 +132,7 @@ func (w *Writer) claim() error {
 	case kindUnfinished:
 		what = "it has the remains of a save that came to no end"
 	}
-	return fmt.Errorf("%s: %w: %s: remove it or name another folder", w.folder.path, ErrNotEmpty, what)
+	return contract.Errorf("%s: %w: %s: remove it or name another folder", contract.ObjectName(w.folder.path), ErrNotEmpty, what)
 }
 
 // Path returns the folder's absolute path, or its name in the folder that CreateIn was given.
@@ -171,7 +172,7 @@ func (w *Writer) StateFile() (*os.File, error) {
 // Seal makes memory and state durable, and sums the state; neither must change any more.
 func (w *Writer) Seal(ctx context.Context) error {
 	if w.over || w.state == nil {
-		return fmt.Errorf("%s: no device state to seal", w.folder.path)
+		return contract.Errorf("%s: no device state to seal", contract.ObjectName(w.folder.path))
 	}
 	var syncs errgroup.Group // at a time: a journal takes both in one write
 	if w.memory != nil {
@@ -233,7 +234,7 @@ func (w *Writer) complete(m *Manifest) error {
 		m.Layout = LayoutRaw
 	}
 	if m.Layout == LayoutRaw != (w.memory != nil) {
-		return fmt.Errorf("%s: layout %s, but memory was copied: %t", w.folder.path, m.Layout, w.memory != nil)
+		return contract.Errorf("%s: layout %s, but memory was copied: %t", contract.ObjectName(w.folder.path), m.Layout, w.memory != nil)
 	}
 	m.Chunks, m.ChunkSize, m.DataBytes, m.Files = w.chunks, w.chunk, w.saved.DataBytes, w.files
 	if w.memory != nil {

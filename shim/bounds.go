@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Bounds on what a pod's shim says. They leave room for the largest that an honest one
@@ -137,10 +139,11 @@ func (p *call) decode(m *Message, pod bool) error {
 
 func (e *Error) bound() {
 	e.Code, e.Field, e.Message = Code(clip(string(e.Code), maxField)), clip(e.Field, maxField), clip(e.Message, maxText)
+	e.Parts = contract.BoundFaults(e.Parts)
 }
 
 func (w *Welcome) bound(pod bool) error {
-	w.Damaged = clip(w.Damaged, maxText)
+	w.Damaged, w.DamagedParts = clip(w.Damaged, maxText), contract.BoundFaults(w.DamagedParts)
 	w.Credentials.bound()
 	w.Exit.bound()
 	if w.Pod != nil && (len(w.Pod.RunDir) > maxPath || len(w.Pod.RunID) > maxField) {
@@ -157,7 +160,7 @@ func (w *Welcome) bound(pod bool) error {
 }
 
 func (e *Event) bound(pod bool) {
-	e.Damaged = clip(e.Damaged, maxText)
+	e.Damaged, e.DamagedParts = clip(e.Damaged, maxText), contract.BoundFaults(e.DamagedParts)
 	e.Credentials.bound()
 	e.Exit.bound()
 	if pod {
@@ -167,7 +170,7 @@ func (e *Event) bound(pod bool) {
 
 func (c *Credentials) bound() {
 	if c != nil {
-		c.Message = clip(c.Message, maxText)
+		c.Message, c.Parts = clip(c.Message, maxText), contract.BoundFaults(c.Parts)
 	}
 }
 
@@ -177,6 +180,7 @@ func (e *Exit) bound() {
 	}
 	e.Reason, e.Signal = Reason(clip(string(e.Reason), maxField)), clip(e.Signal, maxField)
 	e.LastWords, e.ImageDirectory = clip(e.LastWords, maxText), clip(e.ImageDirectory, maxPath)
+	e.Parts = contract.BoundFaults(e.Parts)
 	e.ImageID, e.RunID = clip(e.ImageID, maxField), clip(e.RunID, maxField)
 }
 

@@ -115,6 +115,21 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
+	// Parts are Field and Message, and what else is known; none: an older shim's.
+	Parts []contract.Fault `json:"parts,omitempty"`
+}
+
+// NewError is an error with a code, about a field of the request or of the plan's specification; empty: about none.
+func NewError(code Code, field string, err error) *Error {
+	return &Error{Code: code, Field: field, Message: err.Error(), Parts: contract.FaultsOf(contract.InField(field, err))}
+}
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *Error) Faults() []contract.Fault {
+	if len(e.Parts) > 0 {
+		return e.Parts
+	}
+	return []contract.Fault{{Field: e.Field, Text: e.Message}}
 }
 
 func (e *Error) Error() string {
@@ -141,8 +156,9 @@ type Welcome struct {
 	Launching bool `json:"launching,omitempty"`
 	// Saving: a save has not been committed yet.
 	Saving bool `json:"saving,omitempty"`
-	// Damaged: what is wrong with the image that RAM is mapped from.
-	Damaged string `json:"damaged,omitempty"`
+	// Damaged: what is wrong with the image that RAM is mapped from; DamagedParts says the same.
+	Damaged      string           `json:"damaged,omitempty"`
+	DamagedParts []contract.Fault `json:"damagedParts,omitempty"`
 	// Exit: the VMM has ended, and the shim is about to.
 	Exit *Exit `json:"exit,omitempty"`
 	// Pod is set by a shim in a pod (1.1).
@@ -160,8 +176,9 @@ type Welcome struct {
 // Credentials is whether a guest has the keys and passwords of its pod's Secrets.
 type Credentials struct {
 	Synchronized bool `json:"synchronized,omitempty"`
-	// Message is why it has not.
-	Message string `json:"message,omitempty"`
+	// Message is why it has not, and Parts says the same.
+	Message string           `json:"message,omitempty"`
+	Parts   []contract.Fault `json:"parts,omitempty"`
 }
 
 // Pod is what a shim in a pod says of its place there. All of it is the pod's
@@ -422,8 +439,9 @@ type Event struct {
 	// Exit: the VMM has ended. The shim ends after it.
 	Exit *Exit `json:"exit,omitempty"`
 	// Damaged: the image that RAM is mapped from is not whole; the guest was
-	// paused.
-	Damaged string `json:"damaged,omitempty"`
+	// paused. DamagedParts says the same.
+	Damaged      string           `json:"damaged,omitempty"`
+	DamagedParts []contract.Fault `json:"damagedParts,omitempty"`
 	// Credentials have come into the guest, or could not (1.4).
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Thawed: the guest's file systems are not frozen any more (1.4).
@@ -458,6 +476,8 @@ type Exit struct {
 	GraceOver bool `json:"graceOver,omitempty"`
 	// LastWords are the last lines that the VMM wrote to its standard error.
 	LastWords string `json:"lastWords,omitempty"`
+	// Parts are the same in parts, where more is known than the words.
+	Parts []contract.Fault `json:"parts,omitempty"`
 	// Image that the memory is in (ReasonSaved).
 	ImageDirectory string `json:"imageDirectory,omitempty"`
 	ImageID        string `json:"imageId,omitempty"`

@@ -3,6 +3,7 @@ package spec
 import (
 	"slices"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -144,6 +145,6 @@ func (v *validator) target(m *specv1.Memory, size uint64) {
 	case target < MinMemory || target%MinMemory != 0:
 		v.add("memory.target", "%s is no multiple of %s", m.GetTarget(), FormatQuantity(MinMemory))
 	case m.GetSize() != "" && target > size:
-		v.add("memory.target", "%s is more than the machine's memory, %s (memory.size): what it has is fixed at its start", m.GetTarget(), m.GetSize())
+		v.add("memory.target", "%s is more than the machine's memory, %s (%s): what it has is fixed at its start", m.GetTarget(), m.GetSize(), contract.FieldName("memory.size"))
 	}
 }

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"math"
 	"regexp"
@@ -172,7 +173,7 @@ func (v *validator) cpu(cpu *specv1.CPU) {
 	}
 	v.maxVCPUs(cpu)
 	if cpu.GetDedicated() != nil && VCPULimit(cpu) != VCPUs(cpu) {
-		v.add("cpu.dedicated", "vCPUs that are plugged in have no CPU of their own: leave out cpu.maxVcpus")
+		v.add("cpu.dedicated", "vCPUs that are plugged in have no CPU of their own: leave out %s", contract.FieldName("cpu.maxVcpus"))
 	}
 }
 

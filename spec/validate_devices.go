@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"net"
 	"net/netip"
@@ -23,7 +24,7 @@ func (v *validator) disks(disks []*specv1.Disk) {
 		if earlier, taken := paths[d.GetPath()]; !taken {
 			paths[d.GetPath()] = i
 		} else if d.GetPath() != "" && !(onlyRead(d) && onlyRead(disks[earlier])) {
-			v.add(field+".path", "%s is that of disks[%d] too: two disks over one file destroy each other's filesystem", d.GetPath(), earlier)
+			v.add(field+".path", "%s is that of %s too: two disks over one file destroy each other's filesystem", d.GetPath(), contract.FieldName(fmt.Sprintf("disks[%d]", earlier)))
 		}
 		v.oneOf(field+".format", d.GetFormat(), formats())
 		v.oneOf(field+".type", d.GetType(), diskTypes())
@@ -173,7 +174,7 @@ func (v *validator) mac(field, text string, index int, macs map[string]int) {
 	case mac.String() == "00:00:00:00:00:00":
 		v.add(field, "%s is no interface's address", text)
 	case taken:
-		v.add(field, "%s is the address of networks[%d] too", text, earlier)
+		v.add(field, "%s is the address of %s too", text, contract.FieldName(fmt.Sprintf("networks[%d]", earlier)))
 	default:
 		macs[key] = index
 	}
@@ -274,7 +275,7 @@ func (v *validator) device(field, name string) {
 
 func (v *validator) devices(d *specv1.Devices, m *specv1.Memory) {
 	if d != nil && d.Balloon != nil && !d.GetBalloon() && m.GetTarget() != "" {
-		v.add("memory.target", "it is the balloon that takes the rest, and devices.balloon is false: leave one of the two out")
+		v.add("memory.target", "it is the balloon that takes the rest, and %s is false: leave one of the two out", contract.FieldName("devices.balloon"))
 	}
 	if w := d.GetWatchdog(); w != nil {
 		v.oneOf("devices.watchdog.model", w.GetModel(), watchdogs())

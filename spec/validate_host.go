@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs/notation"
 )
@@ -45,7 +46,7 @@ func (v *validator) hostDevices(devices []*specv1.HostDevice) {
 
 func (v *validator) once(field, text string, index int, known map[string]int) {
 	if earlier, taken := known[text]; taken && text != "" {
-		v.add(field, "%.80q is hostDevices[%d] too", text, earlier)
+		v.add(field, "%.80q is %s too", text, contract.FieldName(fmt.Sprintf("hostDevices[%d]", earlier)))
 		return
 	}
 	known[text] = index

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs/notation"
 )
@@ -37,10 +38,10 @@ func (v *validator) numa(s *specv1.VirtualMachineSpec) {
 func (v *validator) guestMappingPassthrough(s *specv1.VirtualMachineSpec) {
 	const field = "numa.guestMappingPassthrough"
 	if s.GetCpu().GetDedicated() == nil {
-		v.add(field, "it follows the vCPUs' CPUs, which can be anywhere: want cpu.dedicated beside it")
+		v.add(field, "it follows the vCPUs' CPUs, which can be anywhere: want %s beside it", contract.FieldName("cpu.dedicated"))
 	}
 	if s.GetMemory().GetHugePages() == nil {
-		v.add(field, "each node's memory is set aside before the guest starts: want memory.hugePages beside it")
+		v.add(field, "each node's memory is set aside before the guest starts: want %s beside it", contract.FieldName("memory.hugePages"))
 	}
 	for i, node := range s.GetNuma().GetNodes() {
 		if node.GetHostNodes() != "" {
@@ -75,10 +76,10 @@ func (n *numaCheck) own(field string, index int, cpus notation.IDList) {
 		earlier, taken := n.owner[cpu]
 		switch {
 		case cpu >= n.vcpus:
-			n.add(field, "there is no vCPU %d: they are 0 to %d (cpu.maxVcpus says how many there may be)", cpu, n.vcpus-1)
+			n.add(field, "there is no vCPU %d: they are 0 to %d (%s says how many there may be)", cpu, n.vcpus-1, contract.FieldName("cpu.maxVcpus"))
 			return
 		case taken:
-			n.add(field, "vCPU %d is in numa.nodes[%d] too", cpu, earlier)
+			n.add(field, "vCPU %d is in %s too", cpu, contract.FieldName(fmt.Sprintf("numa.nodes[%d]", earlier)))
 			return
 		}
 		n.owner[cpu] = index
@@ -151,7 +152,7 @@ func (n *numaCheck) allVCPUs() {
 		}
 	}
 	if len(without) > 0 {
-		n.add("numa.nodes", "vCPUs %s are in no node: put each of those that there may be (cpu.maxVcpus) into one", without)
+		n.add("numa.nodes", "vCPUs %s are in no node: put each of those that there may be (%s) into one", without, contract.FieldName("cpu.maxVcpus"))
 	}
 }
 
@@ -164,7 +165,7 @@ func (n *numaCheck) allMemory(m *specv1.Memory) {
 		return
 	}
 	if size, err := ParseQuantity(m.GetSize()); err == nil && size != n.memory {
-		n.add("numa.nodes", "they have %s of memory together, and memory.size is %s: want as much", FormatQuantity(n.memory), m.GetSize())
+		n.add("numa.nodes", "they have %s of memory together, and %s is %s: want as much", FormatQuantity(n.memory), contract.FieldName("memory.size"), m.GetSize())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
@@ -23,14 +24,14 @@ func (v *validator) podNetworks(networks []*specv1.NetworkInterface) {
 		name := p.GetInterface()
 		set(&name, DefaultPodInterface)
 		if earlier, taken := interfaces[name]; taken {
-			v.add(field+".interface", "%.40q is that of networks[%d] too", name, earlier)
+			v.add(field+".interface", "%.40q is that of %s too", name, contract.FieldName(fmt.Sprintf("networks[%d]", earlier)))
 		}
 		interfaces[name] = i
 		if p.GetBinding() == BindingBridge {
 			continue
 		}
 		if masqueraded >= 0 {
-			v.add(field+".binding", "networks[%d] is %s: one network of a pod can be", masqueraded, BindingMasquerade)
+			v.add(field+".binding", "%s is %s: one network of a pod can be", contract.FieldName(fmt.Sprintf("networks[%d]", masqueraded)), BindingMasquerade)
 		}
 		masqueraded = i
 	}

@@ -1,9 +1,11 @@
 package spec
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -56,17 +58,17 @@ func (v *validator) features(s *specv1.VirtualMachineSpec) {
 	fillHyperV(h) // what is on needs more than is set
 	for _, need := range hypervNeeds() {
 		if HypervOn(h, need.of) && hypervSwitch(h, need.wants) == off {
-			v.add("features.hyperv."+need.of, "needs features.hyperv.%s, which is false: leave that out, or turn both off", need.wants)
+			v.add("features.hyperv."+need.of, "needs %s, which is false: leave that out, or turn both off", contract.FieldName(fmt.Sprintf("features.hyperv.%s", need.wants)))
 		}
 	}
 	if t := s.GetClock().GetHyperv(); h.GetSynicTimer() && t != nil && t.Present != nil && !t.GetPresent() {
-		v.add("features.hyperv.synicTimer", "needs the clock that clock.hyperv.present turns off: leave that out, or turn both off")
+		v.add("features.hyperv.synicTimer", "needs the clock that %s turns off: leave that out, or turn both off", contract.FieldName("clock.hyperv.present"))
 	}
 	i := slices.IndexFunc(s.GetCpu().GetFeatures(), func(f *specv1.CPUFeature) bool {
 		return f.GetName() == "vmx" && TakesAway(f)
 	})
 	if h.GetEvmcs() && i >= 0 {
-		v.add("features.hyperv.evmcs", "needs the CPU feature vmx, which cpu.features[%d] takes away", i)
+		v.add("features.hyperv.evmcs", "needs the CPU feature vmx, which %s takes away", contract.FieldName(fmt.Sprintf("cpu.features[%d]", i)))
 	}
 }
 
@@ -101,6 +103,6 @@ func (v *validator) timer(field string, t *specv1.Timer, policies []string, trac
 	if tracks {
 		v.oneOf(field+".track", t.GetTrack(), rtcTracks())
 	} else if t.GetTrack() != "" {
-		v.add(field+".track", "only clock.rtc has it")
+		v.add(field+".track", "only %s has it", contract.FieldName("clock.rtc"))
 	}
 }

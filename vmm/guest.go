@@ -3,12 +3,13 @@ package vmm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // GuestAsker is a Monitor of a VMM with a channel to an agent in the guest.
@@ -40,7 +41,15 @@ func RefuseSuspend(v VMM, s *specv1.VirtualMachineSpec) error {
 	if suspender, is := v.(Suspender); is {
 		return suspender.RefuseSuspend(s)
 	}
-	return fmt.Errorf("vmm: %s has no channel to an agent in the guest, which would suspend the guest to disk: save the VM instead", v.Name())
+	return Unsuspendable(v.Name())
+}
+
+// Unsuspendable refuses to suspend the guest of a VMM that has no channel to an agent in it.
+func Unsuspendable(vmm string) error {
+	var faults spec.FieldErrors
+	faults.Add("vmm", "%s has no channel to an agent in the guest, which would suspend the guest to disk%s%s", vmm,
+		contract.Advice("save the VM instead"), contract.Reason(contract.FaultSaveInstead))
+	return faults
 }
 
 // GuestSuspender is a Monitor by which a guest can be asked to suspend itself to disk.

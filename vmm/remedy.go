@@ -7,19 +7,21 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
-// Remedy says what to do about a VMM that Info can't ask; empty: the error must do.
-func Remedy(name string, err error) string {
+// Remedy says what to do about a VMM that Info can't ask, and how on the node; empty: the error must do.
+func Remedy(name string, err error) (string, contract.Advice) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return installRemedy(name, BinaryIn(err))
+		return installRemedy(name, BinaryIn(err)), ""
 	case errors.Is(err, fs.ErrPermission):
-		return "let this user execute it, or run as root"
+		return "let this user execute it, or run as root", ""
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the machine may be busy: ask again (vmlet probe --refresh)"
+		return "the machine may be busy: ask again", contract.Advice("vmlet probe --refresh")
 	}
-	return ""
+	return "", ""
 }
 
 // BinaryIn is the file that an error of Info is about; empty: none.

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/selector"
 	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
@@ -97,7 +98,7 @@ func (s *NodeService) checkSave(ctx context.Context, name string) error {
 	}
 	m, err := s.VMs.Get(ctx, name)
 	if err == nil && m.Snapshot().GetStatus().GetPod() == nil {
-		return fault.Errorf(codes.PermissionDenied, "vm %s is in no pod: such VMs are saved over the node's own socket", name)
+		return fault.Errorf(codes.PermissionDenied, "%s is in no pod: such VMs are saved over the node's own socket", contract.ThisVM(name))
 	}
 	return err
 }
@@ -200,7 +201,8 @@ func (s *NodeService) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*n
 		info, err := v.Info(ctx)
 		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
 		if err != nil {
-			reason = vmm.Sentence(err.Error(), vmm.Remedy(v.Name(), err))
+			remedy, advice := vmm.Remedy(v.Name(), err)
+			reason = vmm.Sentence(err.Error(), remedy) + advice.String()
 		}
 		out.Vmms = append(out.Vmms, &nodev1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
 	}

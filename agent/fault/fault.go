@@ -5,9 +5,9 @@
 package fault
 
 import (
-	"fmt"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc/codes"
 )
@@ -24,14 +24,21 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an error with a code; %w works.
+// Errorf makes an error with a code. Arguments may be parts of the fault (contract.Errorf); %w works.
 func Errorf(code codes.Code, format string, args ...any) error {
-	return &Error{code, fmt.Errorf(format, args...)}
+	return &Error{code, contract.Errorf(format, args...)}
 }
 
-// Invalid is a fault in one field.
+// Invalid is a fault in one field. Arguments may be parts of it.
 func Invalid(field, format string, args ...any) error {
-	return spec.FieldErrors{{Field: field, Message: fmt.Sprintf(format, args...)}}
+	var faults spec.FieldErrors
+	faults.Add(field, format, args...)
+	return faults
+}
+
+// InField is a fault in one field that is not the specification's alone: it has a code of its own.
+func InField(code codes.Code, field, format string, args ...any) error {
+	return &Error{code, contract.InField(field, contract.Errorf(format, args...))}
 }
 
 // MaxMessage bounds what is kept of a message, in bytes: parts of it may be a

@@ -9,7 +9,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
-	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/pairing"
@@ -113,9 +113,7 @@ func codeOfShim(c shim.Code) codes.Code {
 // detailsOf has what is wrong in parts, the fields of an INVALID_ARGUMENT, as older clients know them, and the VM of
 // a state that does not fit.
 func detailsOf(err error) (details []protoadapt.MessageV1) {
-	if parts := Parts(err); len(parts) > 0 {
-		details = append(details, protoadapt.MessageV1Of(faults.Detail(parts)))
-	}
+	details = append(details, protoadapt.MessageV1Of(&nodev1.Faults{Faults: Parts(err)}))
 	var fields spec.FieldErrors
 	if errors.As(err, &fields) {
 		bad := new(errdetails.BadRequest)
@@ -133,9 +131,9 @@ func detailsOf(err error) (details []protoadapt.MessageV1) {
 	}
 	var state *lifecycle.StateError
 	if errors.As(err, &state) {
-		return []protoadapt.MessageV1{&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{
+		details = append(details, &errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{
 			{Type: "STATE", Subject: state.Name, Description: lifecycle.Name(state.State)},
-		}}}
+		}})
 	}
-	return nil
+	return details
 }

@@ -3,10 +3,11 @@
 package lifecycle
 
 import (
-	"fmt"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strings"
+
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // State is the API's.
@@ -81,6 +82,7 @@ const (
 type rule struct {
 	verdicts map[State]Verdict
 	advice   string
+	onNode   contract.Advice
 }
 
 func rules() map[Operation]rule {
@@ -90,7 +92,8 @@ func rules() map[Operation]rule {
 		},
 		Restore: {
 			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
-			advice:   "stop or kill it before restoring it; beside it, an image without writable disks can be restored as another VM (--name NAME --new-identity)",
+			advice:   "stop or kill it before restoring it; beside it, an image without writable disks can be restored as another VM",
+			onNode:   contract.Advice("--name NAME --new-identity"),
 		},
 		// The record may be behind the VMM, which alone knows whether a guest runs.
 		Pause: {
@@ -175,21 +178,27 @@ type StateError struct {
 	State     State
 	Operation Operation
 	Advice    string
+	// NodeAdvice is for who works on the node.
+	NodeAdvice contract.Advice
 }
 
 // Error names the VM and its state, and what to do.
-func (e *StateError) Error() string {
-	if e.Operation == Start && e.State == Paused {
-		return fmt.Sprintf("vm %s is paused: resume it", e.Name)
+func (e *StateError) Error() string { return e.sentence().Error() }
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *StateError) Faults() []contract.Fault { return contract.FaultsOf(e.sentence()) }
+
+func (e *StateError) sentence() error {
+	vm, state := contract.ThisVM(e.Name), Name(e.State)
+	switch {
+	case e.Operation == Start && e.State == Paused:
+		return contract.Errorf("%s is paused: resume it", vm)
+	case e.Operation == Start && Live(e.State):
+		return contract.Errorf("%s is %s already", vm, state)
+	case e.Advice != "":
+		return contract.Errorf("%s is %s: %s%s", vm, state, e.Advice, e.NodeAdvice)
 	}
-	if e.Operation == Start && Live(e.State) {
-		return fmt.Sprintf("vm %s is %s already", e.Name, Name(e.State))
-	}
-	msg := fmt.Sprintf("vm %s is %s", e.Name, Name(e.State))
-	if e.Advice != "" {
-		msg += ": " + e.Advice
-	}
-	return msg
+	return contract.Errorf("%s is %s", vm, state)
 }
 
 // Check says what an operation on the VM of that name does in this state. The
@@ -199,7 +208,7 @@ func Check(name string, op Operation, s State) (Verdict, error) {
 	if v := r.verdicts[s]; v != Refuse {
 		return v, nil
 	}
-	return Refuse, &StateError{Name: name, State: s, Operation: op, Advice: r.advice}
+	return Refuse, &StateError{Name: name, State: s, Operation: op, Advice: r.advice, NodeAdvice: r.onNode}
 }
 
 // follows says which states may follow a state, besides itself.

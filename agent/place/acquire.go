@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/vmlet/vmlet/agent/undo"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/errgroup"
@@ -46,7 +47,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	}
 	faultpoint.Reach("agent.launch.prepared")
 	if err := a.Reclaim(ctx); err != nil {
-		return fmt.Errorf("vm %s: %w", a.name, err)
+		return contract.Errorf("%s: %w", contract.ThisVM(a.name), err)
 	}
 	if err := a.Store.MakeRunDir(a.name); err != nil {
 		return fmt.Errorf("making the VM's run folder: %w", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/memory"
 )
@@ -35,7 +36,9 @@ type Lease struct {
 	// HotplugFolders are those that the VMM may open disks in which come later.
 	HotplugFolders []string `json:"hotplugFolders,omitempty"`
 	// Unsaveable is why this run can't be saved, whatever disks and networks it has; empty: it can.
-	Unsaveable string `json:"unsaveable,omitempty"`
+	// UnsaveableParts says the same; none: an agent has written the lease that had no parts.
+	Unsaveable      string           `json:"unsaveable,omitempty"`
+	UnsaveableParts []contract.Fault `json:"unsaveableParts,omitempty"`
 	// Memory is the path of the RAM file.
 	Memory string `json:"memory,omitempty"`
 	// MemorySize is what the guest may have, in bytes; 0: an agent has written the lease

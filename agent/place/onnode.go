@@ -253,7 +253,7 @@ func (h OnNode) memoryPath(req *vmm.PlanRequest) (string, error) {
 	}
 	path, err := h.Host.MemoryPath(h.name, req.ID, pageSize)
 	if err != nil {
-		return "", fault.Errorf(codes.FailedPrecondition, "memory.hugePages: %w", err)
+		return "", fault.InField(codes.FailedPrecondition, "memory.hugePages", "%w", err)
 	}
 	lazy := req.Image != nil && req.Image.Lazy
 	if room, size := h.Host.MemoryRoom(), PlannedMemory(req.Spec); pageSize == 0 && !lazy && size > room {

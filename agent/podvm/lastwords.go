@@ -15,7 +15,7 @@ import (
 // can't be restored, it has one of contract's reasons, by which the controller decides whether to try again. The
 // shim adds the reason to what it finds itself.
 func lastWords(why error) contract.Ending {
-	return contract.Ending{Reason: restoreReason(why), Message: fault.Clip(why.Error(), fault.MaxMessage), Faults: fault.Parts(why)}
+	return contract.Ending{Reason: restoreReason(why), Message: fault.Clip(why.Error(), fault.MaxMessage), Faults: contract.FaultsOf(why)}
 }
 
 // restoreReason is one of contract's, empty for what is wrong with no image or was found by the

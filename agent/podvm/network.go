@@ -38,7 +38,7 @@ var errNoHelper = errors.New("network.helper is false in the configuration of th
 // guestNetworks is what was made of a pod's network for its guest. The zero value is nothing.
 type guestNetworks struct {
 	// limited is why the guest has the VMM's own network in place of its pod's.
-	limited string
+	limited error
 	// places are those of the specification's networks, one for each of made.
 	places []int
 	made   podnet.Made
@@ -68,7 +68,7 @@ func (p *Runner) connect(ctx context.Context, h *placement, s *specv1.VirtualMac
 	case podnet.IsPassing(err):
 		return nil, fmt.Errorf("%w: %w", errNotYet, err)
 	case err != nil:
-		h.guest = guestNetworks{limited: err.Error()}
+		h.guest = guestNetworks{limited: err}
 		return s, fallBack(s, places, err)
 	}
 	ns, err := p.namespace(h.shimID)
@@ -106,15 +106,12 @@ func (p *Runner) networksRefused(ctx context.Context) error {
 }
 
 // limitation is why a guest that an earlier agent has launched has the VMM's own network;
-// empty: it has not, or only the earlier agent knew.
-func (p *Runner) limitation(ctx context.Context, s *specv1.VirtualMachineSpec) string {
+// nil: it has not, or only the earlier agent knew.
+func (p *Runner) limitation(ctx context.Context, s *specv1.VirtualMachineSpec) error {
 	if !slices.ContainsFunc(s.GetNetworks(), func(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }) {
-		return ""
+		return nil
 	}
-	if err := p.networksRefused(ctx); err != nil {
-		return err.Error()
-	}
-	return ""
+	return p.networksRefused(ctx)
 }
 
 // networkPlan is what is to be made, and which networks of the specification that is for.
@@ -154,7 +151,7 @@ func fallBack(s *specv1.VirtualMachineSpec, places []int, why error) error {
 	for _, i := range places {
 		n := s.Networks[i]
 		if n.GetPod().GetFallback() == nil {
-			return fault.Errorf(codes.FailedPrecondition, "networks[%d].pod: %w; QEMU's user-mode network can take its place only with %s, QEMU, at most %d ports, a network (vmNetworkCIDR) of /%d or larger and a link that is not down (state)", i, why, spec.BindingMasquerade, spec.MaxPorts, spec.MaxUserPrefix)
+			return fault.InField(codes.FailedPrecondition, fmt.Sprintf("networks[%d].pod", i), "%w; QEMU's user-mode network can take its place only with %s, QEMU, at most %d ports, a network (vmNetworkCIDR) of /%d or larger and a link that is not down (state)", why, spec.BindingMasquerade, spec.MaxPorts, spec.MaxUserPrefix)
 		}
 		n.Backend = &specv1.NetworkInterface_User{User: n.GetPod().GetFallback()}
 	}

@@ -71,10 +71,10 @@ func (h *placement) Process() (place.ShimProcess, error) { return place.ProcessO
 func (h *placement) Refuses(op lifecycle.Operation) error {
 	switch op {
 	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
-			h.name(), h.pod.Namespace, h.pod.Name)
+		return fault.Errorf(codes.FailedPrecondition, "%s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
+			contract.ThisVM(h.name()), h.pod.Namespace, h.pod.Name)
 	case lifecycle.Attach, lifecycle.Detach:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's, and keeps the devices that the pod was started with: delete the pod and start another", h.name())
+		return fault.Errorf(codes.FailedPrecondition, "%s is its pod's, and keeps the devices that the pod was started with: delete the pod and start another", contract.ThisVM(h.name()))
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (h *placement) CheckSave(o place.SaveOptions) error {
 		return err
 	}
 	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
-		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
+		return fault.Errorf(codes.FailedPrecondition, "%s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running%s", contract.ThisVM(h.name()), why, contract.Advice("--keep-running"))
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 func (h *placement) Disks(s *specv1.VirtualMachineSpec) []place.UsedDisk {
 	return place.UsedDisks(s, func(path string) (place.FileID, error) {
 		if !slices.ContainsFunc(h.container.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == path }) {
-			return place.FileID{}, fmt.Errorf("%s is no volume that is a block device", path)
+			return place.FileID{}, contract.Errorf("%s is no volume that is a block device", contract.ObjectName(path))
 		}
 		return h.pods.Volume(h.shimID, path)
 	})
@@ -259,7 +259,7 @@ func (h *placement) kept(w shim.Welcome) (*place.Lease, error) {
 	}
 	l := h.lease()
 	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
-	l.Unsaveable = fault.Clip(said.Unsaveable, fault.MaxMessage)
+	l.Unsaveable, l.UnsaveableParts = fault.Clip(said.Unsaveable, fault.MaxMessage), contract.BoundFaults(said.UnsaveableParts)
 	if room, err := h.room(); err == nil { // else it is not waited for
 		l.MemorySize = min(said.MemorySize, room)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,7 +58,7 @@ func readPromises(folder string) (*promises, error) {
 		err = json.NewDecoder(io.LimitReader(f, maxPromised)).Decode(&p.ended)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the promises that pods' VMs have ended: %s: %w: remove the file when all pods of the node's VMs are gone", p.path, err)
+		return nil, contract.Errorf("reading the promises that pods' VMs have ended: %s: %w: remove the file when all pods of the node's VMs are gone", contract.ObjectName(p.path), err)
 	}
 	return p, nil
 }
@@ -166,7 +167,7 @@ func (p *Runner) quiet(ctx context.Context, pod types.UID) error {
 	for _, m := range p.manager.All() {
 		h, is := m.Placement().(*placement)
 		if s := m.State(); is && h.pod.UID == pod && lifecycle.Live(s) {
-			return fault.Errorf(codes.FailedPrecondition, "vm %s is %s", m.Name(), lifecycle.Name(s))
+			return fault.Errorf(codes.FailedPrecondition, "%s is %s", contract.ThisVM(m.Name()), lifecycle.Name(s))
 		}
 	}
 	process, err := p.pods.MayRunVM(ctx, pod)

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -266,7 +267,9 @@ func (p *Runner) start(h *placement, s *specv1.VirtualMachineSpec, id string, la
 func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func(), error) {
 	vm := vm.NewRecord(s, id)
 	vm.Status.Pod = h.reference()
-	vm.Status.NetworkLimited = h.guest.limited
+	if why := h.guest.limited; why != nil {
+		vm.Status.NetworkLimited, vm.Status.NetworkLimitedFaults = why.Error(), fault.Parts(why)
+	}
 	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
 	for {
 		m, done := p.manager.Enter(h.name(), h, vm)
@@ -346,12 +349,12 @@ func (p *Runner) warn(h *placement, m *vm.VM) {
 	if !has || !known || need <= uint64(limit.Value()) {
 		return
 	}
-	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
-		limit.String(), spec.FormatQuantity(need))
-	m.Log().Warn(message)
+	why := contract.Errorf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then%s",
+		limit.String(), spec.FormatQuantity(need), contract.Advice("vmlet overhead says what for"))
+	m.Log().Warn(why.Error())
 	_ = m.Change(func(vm *nodev1.VirtualMachine) { // no other state, which alone may be refused
 		if vm.Status.State == status.GetState() {
-			vm.Status.Message, vm.Status.Faults = message, nil
+			vm.Status.Message, vm.Status.Faults = why.Error(), fault.Parts(why)
 		}
 	})
 }

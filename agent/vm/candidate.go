@@ -103,7 +103,7 @@ func withFaults(faults spec.FieldErrors, err error) error {
 		return faults
 	}
 	for _, f := range more {
-		if !slices.Contains(faults, f) {
+		if !slices.ContainsFunc(faults, func(g spec.FieldError) bool { return g.Field == f.Field && g.Text() == f.Text() }) {
 			faults = append(faults, f)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -83,7 +84,7 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 	}
 	if inside := l.m.container; inside != nil && c.Lease.Unsaveable == "" {
 		if err := inside.RefusesSave(&c.Choice); err != nil {
-			c.Lease.Unsaveable = err.Error()
+			c.Lease.Unsaveable, c.Lease.UnsaveableParts = err.Error(), contract.FaultsOf(err)
 		}
 	}
 	return nil
@@ -150,7 +151,7 @@ func (c *choice) complete(o option) (err error) {
 	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
 	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
 	if faults := vmm.Saveable(c.VMM, fixed(c.Spec)); len(faults) > 0 {
-		c.Lease.Unsaveable = faults.Error()
+		c.Lease.Unsaveable, c.Lease.UnsaveableParts = faults.Error(), faults.Faults()
 	}
 	if c.Lease.Manifest, err = c.VMM.Manifest(o.request); err != nil {
 		return err
@@ -201,7 +202,7 @@ func (a *Manager) vsockFree(m *VM, cid uint32) error {
 			continue
 		}
 		if other.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
-			return fault.Errorf(codes.FailedPrecondition, "devices.vsock.cid: %d is that of vm %s, which runs", cid, other.name)
+			return fault.InField(codes.FailedPrecondition, "devices.vsock.cid", "%d is that of %s, which runs", cid, contract.OtherVM(other.name))
 		}
 	}
 	return nil
@@ -220,8 +221,7 @@ func (a *Manager) onlyOne(m *VM) error {
 			continue
 		}
 		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {
-			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with a new identity (--new-identity)",
-				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
+			return fault.Errorf(codes.FailedPrecondition, "%s has the id %s, as has %s, which is %s: stop that first, or restore this one with a new identity%s", contract.ThisVM(m.name), id, contract.OtherVM(other.name), lifecycle.Name(vm.GetStatus().GetState()), contract.Advice("--new-identity"))
 		}
 	}
 	return nil

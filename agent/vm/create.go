@@ -2,11 +2,11 @@ package vm
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -34,7 +34,7 @@ func (a *Manager) Create(ctx context.Context, s *specv1.VirtualMachineSpec) (*no
 	faultpoint.Reach("agent.create.entered")
 	if err := m.persist(); err != nil {
 		a.drop(m)
-		return nil, fmt.Errorf("keeping vm %s: %w", m.name, err)
+		return nil, contract.Errorf("keeping %s: %w", contract.ThisVM(m.name), err)
 	}
 	faultpoint.Reach("agent.create.kept")
 	m.Publish(&nodev1.Event{Type: "state", Message: "created"})
@@ -52,13 +52,13 @@ func NewRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
 
 func sameSpec(m *VM, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if m.left() {
-		return nil, fault.Errorf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
+		return nil, fault.Errorf(codes.Aborted, "%s is just being deleted: try again", contract.ThisVM(m.name))
 	}
 	vm := m.Snapshot()
 	if proto.Equal(vm.GetSpec(), s) {
 		return vm, nil
 	}
-	return nil, fault.Errorf(codes.AlreadyExists, "vm %s exists, with another specification: delete it first, or choose another name", m.name)
+	return nil, fault.Errorf(codes.AlreadyExists, "%s exists, with another specification: delete it first, or choose another name", contract.ThisVM(m.name))
 }
 
 // Delete forgets a VM that does not run.
@@ -73,13 +73,13 @@ func (a *Manager) Delete(ctx context.Context, name string) error {
 	}
 	defer done()
 	if err := a.own.At(name).Reclaim(ctx); err != nil {
-		return fmt.Errorf("deleting vm %s: %w", name, err)
+		return contract.Errorf("deleting %s: %w", contract.ThisVM(name), err)
 	}
 	m.persisting.Lock() // nothing is to write into the folder any more
 	defer m.persisting.Unlock()
 	faultpoint.Reach("agent.delete.begun")
 	if err := a.own.Store.Delete(name); err != nil {
-		return fmt.Errorf("deleting vm %s: %w", name, err)
+		return contract.Errorf("deleting %s: %w", contract.ThisVM(name), err)
 	}
 	faultpoint.Reach("agent.delete.removed")
 	m.Publish(&nodev1.Event{Type: "deleted"})

@@ -50,7 +50,7 @@ func TestDamageFoundAtResume(t *testing.T) {
 		l := m.running()
 		tell := func() {
 			l.shim.(*vmtest.Shim).Sends <- shim.Event{Damaged: "chunk 7"}
-			vmtest.Eventually(t, "the damage is reported", func() bool { return l.damaged() != "" })
+			vmtest.Eventually(t, "the damage is reported", func() bool { return l.damaged() != nil })
 		}
 		if _, err := a.Pause(t.Context(), "web"); err != nil {
 			t.Fatal(err)

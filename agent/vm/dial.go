@@ -3,7 +3,6 @@ package vm
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
@@ -48,7 +48,7 @@ func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uin
 	}
 	addresses, err := guestAddresses(m.Snapshot().GetStatus().GetEffectiveSpec().GetNetworks(), protocol, uint16(port))
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	l := m.running()
 	if l == nil {
@@ -64,7 +64,7 @@ func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uin
 			first = err
 		}
 	}
-	return nil, fmt.Errorf("vm %s: port %d: %w", name, port, first)
+	return nil, contract.Errorf("%s: port %d: %w", contract.ThisVM(name), port, first)
 }
 
 // guestAddresses are where a port of the guest is reached, the first one first, by the first

@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/grpc/codes"
 )
@@ -21,8 +22,8 @@ import (
 func (a *Manager) disksFree(m *VM, disks []place.UsedDisk) error {
 	for i, d := range disks {
 		if at := slices.IndexFunc(disks[:i], d.Spoils); at >= 0 {
-			return fault.Errorf(codes.FailedPrecondition, "%s: %s is %s with %s, which is disk %q of this VM, too: two disks over it would destroy each other's data",
-				d.Field, d.Path, d.File, disks[at].Path, disks[at].Name)
+			return fault.InField(codes.FailedPrecondition, d.Field, "%s is %s with %s, which is disk %q of this VM, too: two disks over it would destroy each other's data",
+				contract.ObjectName(d.Path), d.File, disks[at].Path, disks[at].Name)
 		}
 	}
 	namespace := m.namespace()
@@ -33,8 +34,8 @@ func (a *Manager) disksFree(m *VM, disks []place.UsedDisk) error {
 		theirs := other.usedDisks()
 		for _, d := range disks {
 			if at := slices.IndexFunc(theirs, d.Excludes); at >= 0 {
-				return fault.Errorf(codes.FailedPrecondition, "%s: %s, disk %q of vm %s, is %s with disk %q of vm %s, which runs, or may, and %s it: stop that first, or give this one a disk of its own%s",
-					d.Field, d.Path, d.Name, m.name, d.File, theirs[at].Name, other.name, does(theirs[at]), oneShares(d, theirs[at]))
+				return fault.InField(codes.FailedPrecondition, d.Field, "%s, disk %q of %s, is %s with disk %q of %s, which runs, or may, and %s it: stop that first, or give this one a disk of its own%s",
+					contract.ObjectName(d.Path), d.Name, contract.ThisVM(m.name), d.File, theirs[at].Name, contract.OtherVM(other.name), does(theirs[at]), oneShares(d, theirs[at]))
 			}
 		}
 	}

@@ -2,12 +2,14 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -38,7 +40,7 @@ const MaxVersion = 128
 
 // noteEnd writes down how a VM ended.
 func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
-	state, message := verdict(exit)
+	state, why := verdict(exit)
 	at := exit.Time
 	if at.IsZero() {
 		at = time.Now()
@@ -47,7 +49,10 @@ func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 	if exit.Reason == shim.ReasonPanicked && !m.Snapshot().GetStatus().GetGuest().GetPanicked() {
 		m.panics.Add(1)
 	}
-	m.note(state, message, func(vm *nodev1.VirtualMachine) {
+	m.note(state, why.Error(), func(vm *nodev1.VirtualMachine) {
+		if state == lifecycle.Crashed {
+			vm.Status.Faults = fault.Parts(why)
+		}
 		vm.Status.EndedAt = stamp(at)
 		vm.Status.EndReason = endReason(exit)
 		vm.Status.Process = nil
@@ -61,7 +66,7 @@ func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 }
 
 // verdict says what a VM is after it has ended so, and why.
-func verdict(exit *shim.Exit) (lifecycle.State, string) {
+func verdict(exit *shim.Exit) (lifecycle.State, error) {
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
 		how = "signal " + exit.Signal
@@ -71,27 +76,27 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 	}
 	switch exit.Reason {
 	case shim.ReasonShutdown:
-		return lifecycle.Stopped, "the guest shut down"
+		return lifecycle.Stopped, errors.New("the guest shut down")
 	case shim.ReasonSuspended:
-		return lifecycle.Stopped, "the guest suspended itself to disk"
+		return lifecycle.Stopped, errors.New("the guest suspended itself to disk")
 	case shim.ReasonKilled:
 		if exit.GraceOver {
-			return lifecycle.Stopped, "killed: the guest did not shut down within its grace period"
+			return lifecycle.Stopped, errors.New("killed: the guest did not shut down within its grace period")
 		}
-		return lifecycle.Stopped, "killed"
+		return lifecycle.Stopped, errors.New("killed")
 	case shim.ReasonSaved:
-		return lifecycle.Saved, "saved to " + exit.ImageDirectory
+		return lifecycle.Saved, errors.New("saved to " + exit.ImageDirectory)
 	case shim.ReasonPanicked:
-		return lifecycle.Crashed, "the guest panicked"
+		return lifecycle.Crashed, errors.New("the guest panicked")
 	}
-	message := "the VMM ended unexpectedly, " + how
+	said := &contract.Quoted{Sentence: exit.LastWords, Parts: exit.Parts}
 	switch {
-	case exit.Code == 0 && exit.Signal == "" && exit.LastWords != "":
-		message = "the VMM ended unexpectedly: " + exit.LastWords
-	case exit.LastWords != "":
-		message = fmt.Sprintf("the VMM ended unexpectedly (%s); the last that it said: %s", how, exit.LastWords)
+	case exit.LastWords == "":
+		return lifecycle.Crashed, errors.New("the VMM ended unexpectedly, " + how)
+	case exit.Code == 0 && exit.Signal == "":
+		return lifecycle.Crashed, contract.Errorf("the VMM ended unexpectedly: %w", said)
 	}
-	return lifecycle.Crashed, message
+	return lifecycle.Crashed, contract.Errorf("the VMM ended unexpectedly (%s); the last that it said: %w", how, said)
 }
 
 // giveBack waits for the shim's process to end and takes back what a run had

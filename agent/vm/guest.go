@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
@@ -103,7 +104,7 @@ func (w *watcher) credentials(c *shim.Credentials) {
 	if c == nil {
 		return
 	}
-	said := &nodev1.GuestCredentials{Synchronized: c.Synchronized, Message: fault.Clip(c.Message, fault.MaxLogged)}
+	said := &nodev1.GuestCredentials{Synchronized: c.Synchronized, Message: fault.Clip(c.Message, fault.MaxLogged), Faults: faults.ToProto(c.Parts)}
 	w.guest(func(s *nodev1.GuestStatus) { s.Credentials = said })
 }
 

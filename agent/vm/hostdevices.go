@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/capabilities/hostdevice/finder"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -98,7 +99,7 @@ func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, 
 		for _, node := range assigned.Nodes {
 			path := a.node.Roots.DevPath(node)
 			if other := others[path]; other != "" {
-				faults.Add(field, "IOMMU group %d is that of a device of vm %s, which runs: stop that first", assigned.Group, other)
+				faults.Add(field, "IOMMU group %d is that of a device of %s, which runs: stop that first", assigned.Group, contract.OtherVM(other))
 			}
 			nodes = append(nodes, path)
 		}

@@ -3,13 +3,13 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -39,7 +39,7 @@ func (a *Manager) reach(ctx context.Context, name string, op lifecycle.Operation
 // checkDisplay refuses a VM without a display.
 func checkDisplay(m *VM) error {
 	if m.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVideo() == nil {
-		return fault.Errorf(codes.FailedPrecondition, "vm %s has no display: its specification has no devices.video", m.name)
+		return fault.Errorf(codes.FailedPrecondition, "%s has no display: its specification has no %s", contract.ThisVM(m.name), contract.FieldName("devices.video"))
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn
 	}
 	conn, err := l.shim.Display(ctx, keep)
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	return conn, nil
 }
@@ -73,18 +73,18 @@ func (a *Manager) Screenshot(ctx context.Context, name string, move bool) (io.Re
 	}
 	monitor, err := l.connected()
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	screener, can := monitor.(vmm.Screener)
 	if !can {
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: its VMM takes no screenshots", name)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s: its VMM takes no screenshots", contract.ThisVM(name))
 	}
 	picture, err := screener.Screenshot(ctx, move)
 	switch {
 	case errors.Is(err, vmm.ErrNoDisplay):
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: %w", name, err)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
 	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "vm %s: taking a screenshot: %w", name, err)
+		return nil, fault.Errorf(codes.Unavailable, "%s: taking a screenshot: %w", contract.ThisVM(name), err)
 	case err != nil:
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func fromShim(m *VM, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fault.Error{Code: fault.Code(err), Err: fmt.Errorf("vm %s: %w", m.name, err)}
+	return &fault.Error{Code: fault.Code(err), Err: contract.Errorf("%s: %w", contract.ThisVM(m.name), err)}
 }
 
 // Freeze has the guest's agent freeze its file systems, for timeout at most; 0: 5 minutes.
@@ -162,11 +162,11 @@ func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestRes
 	}
 	monitor, err := l.connected()
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	inspector, can := monitor.(vmm.GuestInspector)
 	if !can {
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: its VMM has no channel to an agent in the guest", name)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s: its VMM has no channel to an agent in the guest", contract.ThisVM(name))
 	}
 	if err := a.guests.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -175,9 +175,9 @@ func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestRes
 	d, err := inspector.InspectGuest(ctx)
 	switch {
 	case errors.Is(err, vmm.ErrNoGuestAgent):
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: %w", name, err)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
 	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "vm %s: asking the guest: %w", name, err)
+		return nil, fault.Errorf(codes.Unavailable, "%s: asking the guest: %w", contract.ThisVM(name), err)
 	case err != nil:
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/undo"
 	"github.com/vmlet/vmlet/cloudinit"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
@@ -86,7 +86,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 		state, message := vm.Status.State, vm.Status.Message
 		vm.Status = before
 		vm.Status.State, vm.Status.Message = state, message
-		vm.Status.Faults = faults.ToProto(fault.Parts(err))
+		vm.Status.Faults = fault.Parts(err)
 	})
 	return err
 }
@@ -219,14 +219,14 @@ func (l *launch) start(ctx context.Context) error {
 	}
 	launched, err := l.shim.Launch(ctx, request, l.files, l.progress)
 	if err != nil {
-		return fmt.Errorf("vm %s: %w", l.m.name, err)
+		return contract.Errorf("%s: %w", contract.ThisVM(l.m.name), err)
 	}
 	faultpoint.Reach("agent.launch.launched")
 	l.vmmPID = launched.VMMPID
 	dial := dialer(l.manager.own.Shims, l.m.place.RunDir())
 	monitor, err := l.choice.VMM.Connect(ctx, dial)
 	if err != nil {
-		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
+		return fault.Errorf(codes.Unavailable, "%s: the VMM's monitor: %w", contract.ThisVM(l.m.name), err)
 	}
 	l.undo.Push("close the monitor", func(context.Context) error { return monitor.Close() })
 	l.monitor = monitor
@@ -238,7 +238,7 @@ func (l *launch) start(ctx context.Context) error {
 func (l *launch) settle(ctx context.Context, message string) error {
 	status, err := l.monitor.Status(ctx)
 	if err != nil {
-		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's status: %w", l.m.name, err)
+		return fault.Errorf(codes.Unavailable, "%s: the VMM's status: %w", contract.ThisVM(l.m.name), err)
 	}
 	state := lifecycle.Running
 	if !status.Running {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -24,20 +25,20 @@ type live struct {
 
 	mu      sync.Mutex
 	monitor vmm.Monitor // nil: not connected
-	damage  string      // what is wrong with the image that memory is mapped from
+	damage  error       // what is wrong with the image that memory is mapped from
 }
 
 func newLive(l *place.Lease, s place.Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
 	return &live{lease: l, shim: s, vmm: v, dial: dial, monitor: monitor, over: make(chan struct{})}
 }
 
-func (l *live) setDamaged(why string) {
+func (l *live) setDamaged(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.damage = why
 }
 
-func (l *live) damaged() string {
+func (l *live) damaged() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.damage
@@ -47,10 +48,11 @@ func (l *live) damaged() string {
 // comes of it to its disks.
 func (l *live) checkWhole(vm string) error {
 	why := l.damaged()
-	if why == "" {
+	if why == nil {
 		return nil
 	}
-	return fault.Errorf(codes.DataLoss, "vm %s is paused: the image backing its memory is damaged (%s): kill it, and restore a whole image or boot it afresh (vmlet start --cold; vmlet resume --allow-damaged lets it go on with wrong memory, and it can then be stopped)", vm, why)
+	return fault.Errorf(codes.DataLoss, "%s is paused: the image backing its memory is damaged (%w): kill it, and restore a whole image or boot it afresh%s",
+		contract.ThisVM(vm), why, contract.Advice("vmlet start --cold; vmlet resume --allow-damaged lets it go on with wrong memory, and it can then be stopped"))
 }
 
 // connected returns the monitor. The watch connects it again when it is lost.

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -112,7 +113,7 @@ func (a *Manager) Get(ctx context.Context, name string) (*VM, error) {
 	}
 	pod, _ := ctx.Value(podKey{}).(string)
 	if own := m.Snapshot().GetStatus().GetPod().GetUid(); pod != "" && own != pod {
-		return nil, fault.Errorf(codes.NotFound, "vm %s is another than that of pod %s, which is not on this node any more", name, pod)
+		return nil, fault.Errorf(codes.NotFound, "%s is another than that of pod %s, which is not on this node any more", contract.ThisVM(name), pod)
 	}
 	return m, nil
 }
@@ -229,7 +230,7 @@ func (a *Manager) DismissEnded(m *VM) error {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()
 	default:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s: an operation is under way", m.name)
+		return fault.Errorf(codes.FailedPrecondition, "%s: an operation is under way", contract.ThisVM(m.name))
 	}
 	// The record says what was known last: of a shim that did not answer, its process says more.
 	process, err := place.RunningShim(m.place.Process())
@@ -238,11 +239,11 @@ func (a *Manager) DismissEnded(m *VM) error {
 	}
 	switch s := m.State(); {
 	case m.running() != nil || lifecycle.Live(s):
-		return fault.Errorf(codes.FailedPrecondition, "vm %s is %s", m.name, lifecycle.Name(s))
+		return fault.Errorf(codes.FailedPrecondition, "%s is %s", contract.ThisVM(m.name), lifecycle.Name(s))
 	case err != nil:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s: whether its shim runs: %w", m.name, err)
+		return fault.Errorf(codes.FailedPrecondition, "%s: whether its shim runs: %w", contract.ThisVM(m.name), err)
 	case process != nil:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s", m.name, plight(process))
+		return fault.Errorf(codes.FailedPrecondition, "%s: %s", contract.ThisVM(m.name), plight(process))
 	}
 	a.Dismiss(m)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -33,13 +34,13 @@ func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operati
 	}
 	monitor, err := l.connected()
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	if err := do(ctx, m, monitor); err != nil {
 		if answer, is := err.(*fault.Error); is { // it is the agent's own, and names the VM
 			return nil, answer
 		}
-		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
+		err = contract.Errorf("%s: %s: %w", contract.ThisVM(name), op, err)
 		if ctx.Err() == nil { // else the caller has given up
 			err = &fault.Error{Code: codes.Unavailable, Err: err}
 		}
@@ -51,7 +52,7 @@ func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operati
 // endedMeanwhile is what an operation says of a VM that has ended since it was
 // looked at.
 func endedMeanwhile(m *VM) error {
-	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
+	return fault.Errorf(codes.Aborted, "%s has ended meanwhile", contract.ThisVM(m.name))
 }
 
 // confirmed reports whether the VMM confirms that the guest is in a state that the record
@@ -122,7 +123,7 @@ func goOn(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 	if l := m.running(); l != nil {
 		err := l.shim.Resume(ctx)
 		if changedDisk(err) {
-			return fault.Errorf(codes.FailedPrecondition, "vm %s: %w", m.name, err)
+			return fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(m.name), err)
 		}
 		if err != nil {
 			return err
@@ -240,7 +241,7 @@ func (a *Manager) press(ctx context.Context, m *VM, l *live, before lifecycle.St
 		if ctx.Err() == nil {
 			m.note(before, "")
 		} // else the shim goes on stopping, and so does the state
-		return fmt.Errorf("stopping vm %s: %w", m.name, err)
+		return contract.Errorf("stopping %s: %w", contract.ThisVM(m.name), err)
 	}
 	return nil
 }
@@ -290,7 +291,7 @@ func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine
 	}
 	faultpoint.Reach("agent.kill.begun")
 	if err := a.killLive(ctx, m, l); err != nil {
-		return nil, fmt.Errorf("killing vm %s: %w", name, err)
+		return nil, contract.Errorf("killing %s: %w", contract.ThisVM(name), err)
 	}
 	faultpoint.Reach("agent.kill.over")
 	return m.Snapshot(), nil

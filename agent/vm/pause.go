@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -16,15 +17,17 @@ type pause struct {
 	disk string
 	// message says what to do, to people; empty: there is nothing to be said.
 	message string
+	// faults are the message in parts, where more is known.
+	faults []*nodev1.Fault
 }
 
 // note writes the reason down.
 func (p pause) note(vm *nodev1.VirtualMachine) {
-	vm.Status.PauseReason, vm.Status.PauseDisk = p.reason, p.disk
+	vm.Status.PauseReason, vm.Status.PauseDisk, vm.Status.Faults = p.reason, p.disk, p.faults
 }
 
-func damagedPause() pause {
-	return pause{reason: nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED}
+func damagedPause(why error) pause {
+	return pause{reason: nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED, faults: fault.Parts(why)}
 }
 
 // pauseOf is why a VMM says that its guest is paused.

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"reflect"
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -68,7 +69,7 @@ func TestPauseOf(t *testing.T) {
 		{"a disk that is gone", []vmm.DiskError{{Index: 7}}, pause{message: "paused: a disk can't be read or written: mend its storage, then resume the VM"}},
 	} {
 		c.want.reason = nodev1.PauseReason_PAUSE_REASON_IO_ERROR
-		if got := pauseOf(vmm.Status{IOError: true, DiskErrors: c.errors}, s); got != c.want {
+		if got := pauseOf(vmm.Status{IOError: true, DiskErrors: c.errors}, s); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -54,7 +55,7 @@ func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation)
 	p := &plugging{manager: a, m: m}
 	if err := p.begin(); err != nil {
 		done()
-		return nil, nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	return p, done, nil
 }
@@ -70,7 +71,7 @@ func (p *plugging) begin() error {
 	}
 	var can bool
 	if p.plugger, can = p.live.vmm.(vmm.Plugger); !can {
-		return fault.Errorf(codes.FailedPrecondition, "vmm: devices can't come and go while %s runs: stop the VM, change its devices and start it again", p.live.lease.VMM)
+		return fault.InField(codes.FailedPrecondition, "vmm", "devices can't come and go while %s runs: stop the VM, change its devices and start it again", p.live.lease.VMM)
 	}
 	p.complete = proto.CloneOf(vm.GetStatus().GetEffectiveSpec())
 	spec.FixSlots(p.complete)
@@ -103,7 +104,7 @@ func (a *Manager) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.
 	}
 	d, err := p.attach(ctx, device)
 	if err != nil {
-		return nil, "", fmt.Errorf("attaching to vm %s: %w", r.GetName(), err)
+		return nil, "", contract.Errorf("attaching to %s: %w", contract.ThisVM(r.GetName()), err)
 	}
 	faultpoint.Reach("agent.attach.attached")
 	if err := p.m.replug(d, proto.CloneOf(p.complete)); err != nil {
@@ -146,7 +147,7 @@ func (p *plugging) isThere(device *deviceNote) (bool, error) {
 		return false, p.pathFree(device)
 	}
 	at := found[0]
-	taken := fault.Errorf(codes.AlreadyExists, "vm %s has another device %q, %s: detach that first, or choose another name", p.m.name, device.name(), at.field())
+	taken := fault.Errorf(codes.AlreadyExists, "%s has another device %q, %s: detach that first, or choose another name", contract.ThisVM(p.m.name), device.name(), at.field())
 	if len(found) > 1 || at.network != (device.network != nil) {
 		return false, taken
 	}
@@ -171,7 +172,7 @@ func (p *plugging) isThere(device *deviceNote) (bool, error) {
 func (p *plugging) pathFree(device *deviceNote) error {
 	for i, d := range p.complete.GetDisks() {
 		if device.disk != nil && d.GetPath() == device.disk.GetPath() {
-			return fault.Errorf(codes.AlreadyExists, "disks[%d].path: vm %s has %s already, as disk %q", i, p.m.name, d.GetPath(), d.GetName())
+			return fault.InField(codes.AlreadyExists, fmt.Sprintf("disks[%d].path", i), "the VM has %s already, as disk %q", contract.ObjectName(d.GetPath()), d.GetName())
 		}
 	}
 	return nil
@@ -303,14 +304,14 @@ func (a *Manager) Detach(ctx context.Context, name, device string) (*nodev1.Virt
 	d := delta{Detached: device}
 	switch found := findDevice(p.complete, device); {
 	case len(found) == 0:
-		return nil, fault.Errorf(codes.NotFound, "vm %s has no device %q: it has %s", name, device, deviceNames(p.complete))
+		return nil, fault.Errorf(codes.NotFound, "%s has no device %q: it has %s", contract.ThisVM(name), device, deviceNames(p.complete))
 	case len(found) > 1:
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s has two devices %q, %s and %s: stop it, and name one of them otherwise", name, device, found[0].field(), found[1].field())
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s has two devices %q, %s and %s: stop it, and name one of them otherwise", contract.ThisVM(name), device, found[0].field(), found[1].field())
 	case p.live != nil:
 		err = p.detachLive(ctx, found[0], d)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("detaching %s from vm %s: %w", device, name, err)
+		return nil, contract.Errorf("detaching %s from %s: %w", device, contract.ThisVM(name), err)
 	}
 	faultpoint.Reach("agent.detach.detached")
 	if err := p.m.replug(d, p.complete); err != nil {

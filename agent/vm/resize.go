@@ -3,11 +3,11 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -58,7 +58,7 @@ func (a *Manager) Resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev
 		err = z.stopped(ctx)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("resizing vm %s: %w", r.GetName(), err)
+		return nil, nil, contract.Errorf("resizing %s: %w", contract.ThisVM(r.GetName()), err)
 	}
 	return z.m.Snapshot(), has, nil
 }
@@ -124,7 +124,7 @@ func orNew[M any](m *M) *M {
 func (z *resizing) sockets(s *specv1.VirtualMachineSpec) (uint32, error) {
 	socket := max(s.GetCpu().GetCores(), 1) * max(s.GetCpu().GetThreads(), 1)
 	if z.vcpus%socket != 0 {
-		return 0, fault.Invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (cpu.cores × cpu.threads): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket)
+		return 0, fault.Invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (%s × %s): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket, contract.FieldName("cpu.cores"), contract.FieldName("cpu.threads"))
 	}
 	return z.vcpus / socket, nil
 }
@@ -141,7 +141,7 @@ func (z *resizing) live(ctx context.Context) (*uint64, error) {
 	}
 	resizer, can := monitor.(vmm.Resizer)
 	if !can {
-		return nil, fault.Errorf(codes.FailedPrecondition, "vmm: the size of a VM can't be changed while %s runs: stop the VM, resize it and start it again", l.lease.VMM)
+		return nil, fault.InField(codes.FailedPrecondition, "vmm", "the size of a VM can't be changed while %s runs: stop the VM, resize it and start it again", l.lease.VMM)
 	}
 	// All is looked at before anything is done.
 	sockets, err := z.checkVCPUs()
@@ -177,7 +177,7 @@ func (z *resizing) checkVCPUs() (sockets uint32, err error) {
 		return 0, err
 	}
 	if most := spec.VCPULimit(now); uint64(z.vcpus) > most {
-		return 0, fault.Invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise cpu.maxVcpus and start it again", most, z.vcpus)
+		return 0, fault.Invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise %s and start it again", most, z.vcpus, contract.FieldName("cpu.maxVcpus"))
 	}
 	if z.m.State() == lifecycle.Paused && uint64(z.vcpus) < spec.VCPUs(now) {
 		return 0, fault.Errorf(codes.FailedPrecondition, "vcpus: a guest that is paused can't let vCPUs go: resume it first")
@@ -197,7 +197,7 @@ func (z *resizing) checkMemory() error {
 	case z.memory > size:
 		return fault.Invalid("memory.size", "the VM was started with %s, and %s are wanted: stop it, resize it and start it again", s.GetMemory().GetSize(), spec.FormatQuantity(z.memory))
 	case !s.GetDevices().GetBalloon():
-		return fault.Invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set devices.balloon (which does not go with huge pages) or resize it, and start it again")
+		return fault.Invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set %s (which does not go with huge pages) or resize it, and start it again", contract.FieldName("devices.balloon"))
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 	}
 	faultpoint.Reach("agent.resize.aimed")
 	if err := r.SetMemory(ctx, z.memory); err != nil {
-		return errors.Join(fault.Errorf(codes.Unavailable, "memory: %w", err), z.keep(set(ownBefore, before)))
+		return errors.Join(fault.InField(codes.Unavailable, "memory", "%w", err), z.keep(set(ownBefore, before)))
 	}
 	return nil
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -67,14 +67,14 @@ func ParseImage(content []byte, source string) (*Image, error) {
 func ImageOf(m *memory.Manifest, source string) (i *Image, err error) {
 	i = &Image{manifest: m}
 	if i.Spec, err = spec.Parse(i.manifest.Specification, source); err != nil {
-		return nil, fault.Errorf(codes.DataLoss, "%s: specification: %w", source, err)
+		return nil, fault.Errorf(codes.DataLoss, "%s: specification: %w", contract.ObjectName(source), err)
 	}
 	var extras imageExtras
 	if err := json.Unmarshal(i.manifest.PlanExtras, &extras); err != nil {
-		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras: %w", source, err)
+		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras: %w", contract.ObjectName(source), err)
 	}
 	if _, err := uuid.Parse(extras.ID); err != nil {
-		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras.id: %.80q is not a UUID", source, extras.ID)
+		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras.id: %.80q is not a UUID", contract.ObjectName(source), extras.ID)
 	}
 	i.ID = extras.ID
 	// What the guest sees is what it saw, whatever the defaults are by now.
@@ -113,7 +113,7 @@ func (a *Manager) Restore(ctx context.Context, o RestoreOptions, progress func(s
 // restoreThere restores a VM that the agent has already.
 func (a *Manager) restoreThere(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if m.Snapshot().GetId() != i.ID {
-		return nil, fault.Errorf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
+		return nil, fault.Errorf(codes.AlreadyExists, "%s exists and is not the one in the image: restore under another name", contract.ThisVM(m.name))
 	}
 	_, done, err := m.begin(ctx, lifecycle.Restore)
 	if err != nil {
@@ -153,7 +153,7 @@ func (a *Manager) restoreAs(ctx context.Context, m *VM, i *Image, o RestoreOptio
 func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ref := m.Snapshot().GetStatus().GetImage()
 	advice := func(err error) error {
-		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now (vmlet restore), or boot the VM afresh (vmlet start --cold)", m.name, ref.GetPath(), err)
+		return contract.Errorf("%s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now%s, or boot the VM afresh%s", contract.ThisVM(m.name), ref.GetPath(), err, contract.Advice("vmlet restore"), contract.Advice("vmlet start --cold"))
 	}
 	i, err := readImage(ref.GetPath())
 	if err != nil {
@@ -219,14 +219,14 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *Image, o RestoreOptions) error
 		return nil
 	}
 	if i.manifest.Layout == memory.LayoutStream {
-		return fault.Errorf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", o.Directory)
+		return fault.Errorf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", contract.ObjectName(o.Directory))
 	}
 	info, err := v.Info(ctx)
 	if err != nil {
 		return fault.Errorf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
 	}
 	if !info.LazyRestore {
-		return fault.Errorf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly (without --lazy), or use a newer %s", info.Name, info.Version, info.Binary, info.Name)
+		return fault.Errorf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly%s, or use a newer %s", info.Name, info.Version, info.Binary, contract.Advice("without --lazy"), info.Name)
 	}
 	return nil
 }

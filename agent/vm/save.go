@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -50,16 +51,16 @@ func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress
 		return nil, endedMeanwhile(m)
 	}
 	if why := l.lease.Unsaveable; why != "" {
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", m.name, why)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s can't be saved: %w", contract.ThisVM(m.name), &contract.Quoted{Sentence: why, Parts: l.lease.UnsaveableParts})
 	}
 	// Its devices may be others than at its start.
 	if err := vmm.Saveable(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()).Err(); err != nil {
-		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %v", m.name, err)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s can't be saved: %v", contract.ThisVM(m.name), err)
 	}
 	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}
 	result, err := s.attached(ctx, progress)
 	if err != nil {
-		return nil, fmt.Errorf("saving vm %s: %w", m.name, named(o.Directory, err))
+		return nil, contract.Errorf("saving %s: %w", contract.ThisVM(m.name), named(o.Directory, err))
 	}
 	return result, nil
 }
@@ -192,7 +193,7 @@ func named(dir string, err error) error {
 	if strings.Contains(err.Error(), dir) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", dir, err)
+	return contract.Errorf("%s: %w", contract.ObjectName(dir), err)
 }
 
 // statusPatience is how long a VMM may take to say whether its guest runs.

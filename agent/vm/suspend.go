@@ -3,10 +3,10 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -19,27 +19,30 @@ func (a *Manager) Suspend(ctx context.Context, name string) (*nodev1.VirtualMach
 	if err != nil {
 		return nil, err
 	}
-	cannot := func(err error) error { return fault.Errorf(codes.FailedPrecondition, "vm %s: %w", name, err) }
+	cannot := func(err error) error {
+		return fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
+	}
+	const save, reason = contract.Advice("save the VM instead"), contract.Reason(contract.FaultSaveInstead)
 	if l.vmm == nil {
-		return nil, cannot(errors.New("its VMM is not known to this agent: save the VM instead"))
+		return nil, cannot(contract.Errorf("its VMM is not known to this agent%s%s", save, reason))
 	}
 	if err := vmm.RefuseSuspend(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()); err != nil {
 		return nil, cannot(err)
 	}
 	monitor, err := l.connected()
 	if err != nil {
-		return nil, fmt.Errorf("vm %s: %w", name, err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
 	}
 	suspender, can := monitor.(vmm.GuestSuspender)
 	if !can {
-		return nil, cannot(errors.New("its VMM has no channel to an agent in the guest: save the VM instead"))
+		return nil, cannot(contract.Errorf("its VMM has no channel to an agent in the guest%s%s", save, reason))
 	}
 	err = suspender.SuspendGuest(ctx)
 	switch {
 	case errors.Is(err, vmm.ErrNoGuestAgent), errors.Is(err, vmm.ErrGuestCannot):
 		return nil, cannot(err)
 	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "vm %s: asking the guest to suspend itself to disk: %w", name, err)
+		return nil, fault.Errorf(codes.Unavailable, "%s: asking the guest to suspend itself to disk: %w", contract.ThisVM(name), err)
 	case err != nil:
 		return nil, err
 	}

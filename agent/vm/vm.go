@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -196,7 +197,7 @@ func (m *VM) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 	after.Status.Message = fault.Clip(after.Status.Message, fault.MaxMessage)
 	from, to := before.GetStatus().GetState(), after.GetStatus().GetState()
 	if !lifecycle.May(from, to) {
-		return fault.Errorf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
+		return fault.Errorf(codes.Internal, "%s is %s and can't become %s", contract.ThisVM(m.name), lifecycle.Name(from), lifecycle.Name(to))
 	}
 	m.record = after
 	m.followers.Wake()
@@ -335,11 +336,11 @@ func (m *VM) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
 	case m.gone:
 		return lifecycle.Refuse, notFound(m.name)
 	case m.lost != nil && op != lifecycle.Kill:
-		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "vm %s: %s: kill the VM first", m.name, plight(m.lost))
+		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "%s: %s: kill the VM first", contract.ThisVM(m.name), plight(m.lost))
 	case m.lost != nil:
 		return lifecycle.Do, nil
 	case m.broken != nil && op != lifecycle.Delete:
-		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "vm %s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", m.name, m.broken)
+		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "%s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", contract.ThisVM(m.name), m.broken)
 	case m.broken != nil:
 		return lifecycle.Do, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
@@ -30,9 +31,10 @@ const (
 
 // watch follows a running VM until it has ended or the agent ends.
 func (a *Manager) watch(m *VM, l *live) {
-	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one has heard of it
+	if w := l.shim.Welcome(); w.Damaged != "" { // an agent before this one has heard of it
+		why := &contract.Quoted{Sentence: fault.Clip(w.Damaged, fault.MaxMessage), Parts: w.DamagedParts}
 		l.setDamaged(why)
-		m.moved(lifecycle.Paused, lifecycle.Paused, why, damagedPause().note)
+		m.moved(lifecycle.Paused, lifecycle.Paused, why.Error(), damagedPause(why).note)
 	}
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
@@ -154,14 +156,15 @@ func (w *watcher) stopDamaged() {
 
 // shimEvent reports whether it was the last.
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
-	if e.Damaged != "" && w.l.damaged() == "" { // once is enough: a pod's shim may say it as often as it likes
+	if e.Damaged != "" && w.l.damaged() == nil { // once is enough: a pod's shim may say it as often as it likes
 		e.Damaged = fault.Clip(e.Damaged, fault.MaxMessage)
-		w.l.setDamaged(e.Damaged)
+		why := &contract.Quoted{Sentence: e.Damaged, Parts: e.DamagedParts}
+		w.l.setDamaged(why)
 		w.stopDamaged()
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
-		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged, damagedPause().note)
+		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged, damagedPause(why).note)
 		// The VMM may have said before that it is paused, but not why.
-		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged, damagedPause().note)
+		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged, damagedPause(why).note)
 		w.m.Publish(&nodev1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
 	if e.Credentials != nil {

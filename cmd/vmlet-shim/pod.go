@@ -29,7 +29,7 @@ const podMode = "pod"
 
 const (
 	// maxSaid bounds what is quoted of vmlet's complaints, in bytes.
-	maxSaid = 4 << 10
+	maxSaid = contract.MaxEnding + 1
 	// terminationLog is where the kubelet looks for a container's last words
 	// (the default of terminationMessagePath).
 	terminationLog = "/dev/termination-log"
@@ -136,7 +136,7 @@ func podMain(args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vmlet-shim pod:", err)
-		o.lastWords(contract.Ending{Message: err.Error()})
+		o.lastWords(failure(err))
 		return exitUsage
 	}
 	// Anyone who reads the output may go away, and that is not to end a VM.
@@ -152,7 +152,7 @@ func podMain(args []string) int {
 	}
 	ending, err := o.run(log, shown)
 	if err != nil {
-		ending = contract.Ending{Message: err.Error()}
+		ending = failure(err)
 	}
 	if ending.Message != "" {
 		o.lastWords(ending)
@@ -203,7 +203,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (contract.Ending, e
 	case ctx.Err() != nil:
 		return unstarted(), nil
 	case err != nil && o.restore.Directory != "":
-		return withReason(contract.Ending{Message: err.Error()}, err), nil
+		return withReason(failure(err), err), nil
 	case err != nil:
 		return none, err
 	}
@@ -256,7 +256,8 @@ func outcome(exit *shim.Exit, refusal *contract.Ending) contract.Ending {
 	case shim.ReasonPanicked:
 		return contract.Ending{Reason: contract.GuestPanicked, Message: "the guest panicked"}
 	}
-	return contract.Ending{Message: fmt.Sprintf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)}
+	said := &contract.Quoted{Sentence: exit.LastWords, Parts: exit.Parts}
+	return failure(contract.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %w", exit.Code, exit.Signal, said))
 }
 
 func unstarted() contract.Ending {
@@ -291,13 +292,13 @@ func takeVolume(path string) (release func(), err error) {
 func tidyVolume(dir *os.File) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
-		return fmt.Errorf("%s: statfs: %w", dir.Name(), err)
+		return contract.Errorf("%s: statfs: %w", contract.ObjectName(dir.Name()), err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		return fmt.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", dir.Name())
+		return contract.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", contract.ObjectName(dir.Name()))
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s: %w (%w): a pod has one VM", dir.Name(), errTaken, err)
+		return contract.Errorf("%s: %w (%w): a pod has one VM", contract.ObjectName(dir.Name()), errTaken, err)
 	}
 	for _, name := range []string{shim.RAMName, shim.ExitName} {
 		if err := os.Remove(filepath.Join(dir.Name(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -349,7 +350,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(content)) > limit {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+		return nil, contract.Errorf("%s has more than %d bytes", contract.ObjectName(path), limit)
 	}
 	return content, nil
 }

@@ -24,6 +24,7 @@ import (
 // podScene is a container: a shim in a pod's volume, run by a user who may do
 // nothing, and what it says.
 type podScene struct {
+	faults []contract.Fault // of the last words, once it has ended
 	*scene
 	vmm            podVMM
 	uid            uint32
@@ -244,6 +245,7 @@ func (p *podScene) wantExit(code int, said ...string) string {
 	if well := []string{contract.GuestShutdown, contract.GuestUnstarted}; code == 0 && len(said) == 0 && string(last) != earlierWords && !slices.Contains(well, e.Reason) {
 		p.t.Errorf("last words of one that ended well: %q", last)
 	}
+	p.faults = e.Faults
 	words := e.Sentence()
 	if e.Reason == contract.GuestSaved {
 		words = savedWords + e.Image + " " + e.Directory

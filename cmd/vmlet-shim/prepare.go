@@ -58,8 +58,8 @@ func parsePrepare(args []string, output io.Writer) (prepareOptions, error) {
 	return o, nil
 }
 
-// prepareMain makes the disks; it returns the exit code. Its standard error is the sentence
-// that the pod's owner reads.
+// prepareMain makes the disks; it returns the exit code. Its standard error is the record of why it could not,
+// for the process that started it.
 func prepareMain(args []string) int {
 	o, err := parsePrepare(args, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -69,10 +69,15 @@ func prepareMain(args []string) int {
 		err = o.run(context.Background())
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintf(os.Stderr, "%s\n", failure(err).Encode())
 		return exitFailed
 	}
 	return 0
+}
+
+// failure is how a VM ended that an error kept from starting.
+func failure(err error) contract.Ending {
+	return contract.Ending{Message: err.Error(), Faults: contract.FaultsOf(err)}
 }
 
 func (o prepareOptions) run(ctx context.Context) error {
@@ -111,7 +116,8 @@ func (o *podOptions) prepare(ctx context.Context) error {
 	cmd.WaitDelay = pipesPatience
 	if err := cmd.Run(); err != nil {
 		if text := bytes.TrimSpace(said.kept.Bytes()); len(text) > 0 {
-			return errors.New(string(text))
+			e := contract.ReadEnding(string(text))
+			return &contract.Quoted{Sentence: e.Message, Parts: e.Faults}
 		}
 		return fmt.Errorf("making the disks: %w", err)
 	}

@@ -188,7 +188,14 @@ func TestPodDiskFaults(t *testing.T) {
 		p.prepared(`{"disks":[{"name":"data"},{"name":"app"}]}`,
 			launch.Disk{Name: "data", Overlay: &launch.Overlay{Base: "/nonesuch/disk.img"}},
 			launch.Disk{Name: "app", Files: &launch.Files{Folder: "/nonesuch", Label: "cfgdata"}})
-		p.wantExit(exitFailed, "volume data: it has no disk.img", "volume app: open /nonesuch")
+		last := p.wantExit(exitFailed, "volume data: it has no disk.img", "volume app: open /nonesuch")
+		want := []contract.Fault{
+			{Object: contract.DisksFolder + "/data", Text: "it has no disk.img, and must have an image of that name: import one into it"},
+			{Object: "/nonesuch", Text: "volume app: open /nonesuch: no such file or directory"},
+		}
+		if got := p.faults; !reflect.DeepEqual(got, want) {
+			t.Errorf("in parts: %+v, want %+v; %s", got, want, last)
+		}
 	})
 	t.Run("no JSON", func(t *testing.T) {
 		p := newPreparedPod(newPodScene(t))

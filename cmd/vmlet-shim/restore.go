@@ -47,8 +47,8 @@ func (o podOptions) openImage(volume *os.File) (*memory.Image, error) {
 func headOf(m *memory.Manifest, path string) ([]byte, error) {
 	head, err := m.Head()
 	if err == nil && len(head) > shim.MaxPodManifest {
-		err = fmt.Errorf("%s has %d bytes beside the sums of its chunks, and a VM in a pod may have %d: restore it with vmlet restore, outside of pods",
-			path, len(head), shim.MaxPodManifest)
+		err = contract.Errorf("%s has %d bytes beside the sums of its chunks, and a VM in a pod may have %d: restore it with vmlet restore, outside of pods",
+			contract.ObjectName(path), len(head), shim.MaxPodManifest)
 	}
 	return head, err
 }
@@ -116,7 +116,11 @@ func (o podOptions) putBackOne(ctx context.Context, img *memory.Image, made *os.
 func unshown(e contract.Ending) contract.Ending {
 	if contract.RestoreRefused(e.Reason) {
 		e.Reason = ""
-		e.Message = "the agent of the node knows no image in a volume that is attached, as one does that is older than the VM's container: " + e.Message
+		const unknown = "the agent of the node knows no image in a volume that is attached, as one does that is older than the VM's container: "
+		e.Message = unknown + e.Message
+		if len(e.Faults) > 0 {
+			e.Faults = append([]contract.Fault{{Text: unknown}}, e.Faults...)
+		}
 	}
 	return e
 }

@@ -10,27 +10,30 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-// TestFlagsInParentheses: what runs on a node says vmlet's flags in parentheses alone. The control plane
-// leaves those out of what it shows to the users of VMs (convert.InInstanceWords), who have no such flags.
-func TestFlagsInParentheses(t *testing.T) {
-	flag, inParentheses := regexp.MustCompile("[^-\"`]--[a-z]"), regexp.MustCompile(`\([^()]*\)`)
+// TestFlagsAreAdvice: what runs on a node says vmlet's flags and commands as advice (contract.Advice) alone. The control
+// plane leaves that out of what it shows to the users of VMs, who have no such flags.
+func TestFlagsAreAdvice(t *testing.T) {
+	flag := regexp.MustCompile("[^-\"`]--[a-z]|\\((vmlet|fuser|lsblk|ss) ")
 	ofOthers := []string{
 		"agent/api/socket.go",            // the agent's own flags, to who starts it
+		"agent/metrics/nodemetrics.go",   // a metric's help
 		"agent/nodeobject/reconciler.go", // kubectl's, of a Node
 		"vmm/cloudhypervisor/probe/ask.go",
 	}
 	checked := 0
-	for _, folder := range []string{"agent", "disk", "launch", "memory", "plan", "podnet", "shim", "spec", "vmm"} {
+	for _, folder := range nodeFolders() {
 		for _, file := range sources(t, folder) {
 			if slices.Contains(ofOthers, file) {
 				continue
 			}
 			for _, text := range literals(t, file) {
 				checked++
-				if flag.MatchString(inParentheses.ReplaceAllString(text, "")) {
-					t.Errorf("%s: %s names a flag outside of parentheses", file, text)
+				if flag.MatchString(text) {
+					t.Errorf("%s: %s names a flag or a command that is no advice", file, text)
 				}
 			}
 		}
@@ -38,6 +41,53 @@ func TestFlagsInParentheses(t *testing.T) {
 	if checked < 1000 {
 		t.Errorf("%d texts were found", checked)
 	}
+}
+
+// TestFieldsAreNamed: what runs on a node names the fields of a specification, in what it says of another field, as such
+// (contract.FieldName): the control plane has the instance's in their place.
+func TestFieldsAreNamed(t *testing.T) {
+	field := regexp.MustCompile(`[\s("';,]([a-z][A-Za-z]*(?:\[%d\]|\.[a-z][A-Za-z]*)+)`)
+	checked := 0
+	for _, folder := range nodeFolders() {
+		for _, file := range sources(t, folder) {
+			if strings.Contains(file, "test/") || file == "vmm/qemu/qemutest/cases.go" {
+				continue
+			}
+			for _, text := range literals(t, file) {
+				for _, m := range field.FindAllStringSubmatch(text, -1) {
+					checked++
+					if isField(m[1]) && strings.Contains(text, " ") && !strings.Contains(text, "{") {
+						t.Errorf("%s: %s names %s", file, text, m[1])
+					}
+				}
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("%d names were found", checked)
+	}
+}
+
+// isField: a specification has such a field.
+func isField(name string) bool {
+	message := (*specv1.VirtualMachineSpec)(nil).ProtoReflect().Descriptor()
+	for part := range strings.SplitSeq(name, ".") {
+		part, _, _ = strings.Cut(part, "[")
+		if message == nil {
+			return false
+		}
+		f := message.Fields().ByJSONName(part)
+		if f == nil {
+			return false
+		}
+		message = f.Message()
+	}
+	return true
+}
+
+// nodeFolders have what runs on a node.
+func nodeFolders() []string {
+	return []string{"agent", "disk", "launch", "memory", "plan", "podnet", "shim", "spec", "vmm"}
 }
 
 // sources are the Go files below a folder that are not tests.
@@ -56,7 +106,7 @@ func sources(t *testing.T, folder string) (all []string) {
 	return all
 }
 
-// literals are a file's texts, but for the advice of faults, which the node's administrator alone is shown.
+// literals are a file's texts, but for the advice of faults and the fields that they name.
 func literals(t *testing.T, file string) (all []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
@@ -64,8 +114,13 @@ func literals(t *testing.T, file string) (all []string) {
 		t.Fatal(err)
 	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
-		if part, is := n.(*ast.KeyValueExpr); is {
+		switch part := n.(type) {
+		case *ast.KeyValueExpr:
 			if name, is := part.Key.(*ast.Ident); is && name.Name == "Advice" {
+				return false
+			}
+		case *ast.CallExpr:
+			if f, is := part.Fun.(*ast.SelectorExpr); is && (f.Sel.Name == "Advice" || f.Sel.Name == "FieldName") {
 				return false
 			}
 		}

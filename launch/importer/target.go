@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/atomicfile"
 )
@@ -101,7 +102,7 @@ func openDevice(path string) (*target, error) {
 	}
 	exclusive, err := disk.Exclusively(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(path), errors.Join(err, f.Close()))
 	}
 	if exclusive != nil {
 		f.Close()
@@ -110,7 +111,7 @@ func openDevice(path string) (*target, error) {
 	// What is on it is of no interest.
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {
-		err = fmt.Errorf("%s has no room", path)
+		err = contract.Errorf("%s has no room", contract.ObjectName(path))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

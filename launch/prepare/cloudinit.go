@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/iso9660"
 	"github.com/vmlet/vmlet/launch"
 )
@@ -106,7 +107,7 @@ func inlineOrFile(text string, paths []string) ([]byte, error) {
 		}
 		names = append(names, filepath.Base(path))
 	}
-	return nil, fmt.Errorf("the Secret in %s has no key %s: add one of them", filepath.Dir(paths[0]), strings.Join(names, " or "))
+	return nil, contract.Errorf("%s has no key %s: add one of them", contract.ObjectName(filepath.Dir(paths[0])), strings.Join(names, " or "))
 }
 
 func readPath(path string) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/launch"
 )
@@ -33,16 +34,16 @@ func deviceSize(sysfs, path string) (size int64, is bool, err error) {
 	}
 	st, known := info.Sys().(*syscall.Stat_t)
 	if !known {
-		return 0, true, fmt.Errorf("%s: its device number is not known", path)
+		return 0, true, contract.Errorf("%s: its device number is not known", contract.ObjectName(path))
 	}
 	file := filepath.Join(sysfs, fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), "size")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0, true, fmt.Errorf("the size of device %s: %w", path, err)
+		return 0, true, contract.Errorf("the size of device %s: %w", contract.ObjectName(path), err)
 	}
 	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil || sectors <= 0 || sectors > maxDeviceSectors {
-		return 0, true, fmt.Errorf("the size of device %s: %s has %.20q", path, file, text)
+		return 0, true, contract.Errorf("the size of device %s: %s has %.20q", contract.ObjectName(path), file, text)
 	}
 	return sectors * sector, true, nil
 }

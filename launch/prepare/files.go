@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/internal/iso9660"
@@ -77,7 +78,7 @@ func readFolder(folder string) ([]iso9660.File, error) {
 		}
 		all, size = append(all, iso9660.File{Path: name, Content: content}), size+len(content)
 		if len(all) > iso9660.MaxFiles || size > iso9660.MaxSize {
-			return fmt.Errorf("%s has more than %d files or %d bytes: a disk of files has at most so many", folder, iso9660.MaxFiles, iso9660.MaxSize)
+			return contract.Errorf("%s has more than %d files or %d bytes: a disk of files has at most so many", contract.ObjectName(folder), iso9660.MaxFiles, iso9660.MaxSize)
 		}
 		return nil
 	})
@@ -96,11 +97,11 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file (%v)", path.Join(root.Name(), name), st.Mode())
+		return nil, contract.Errorf("%s is no regular file (%v)", contract.ObjectName(path.Join(root.Name(), name)), st.Mode())
 	}
 	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(content) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", path.Join(root.Name(), name), maxFile)
+		err = contract.Errorf("%s has more than %d bytes", contract.ObjectName(path.Join(root.Name(), name)), maxFile)
 	}
 	return content, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/launch"
@@ -159,7 +160,7 @@ func overlayThere(path string, base disk.Image) (bool, error) {
 func openImage(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o660)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%s is a symbolic link: put the image itself there", path)
+		return nil, contract.Errorf("%s is a symbolic link: put the image itself there", contract.ObjectName(path))
 	}
 	return f, err
 }

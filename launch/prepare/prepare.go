@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 )
 
@@ -114,9 +115,31 @@ func (p Preparer) disk(ctx context.Context, d launch.Disk, path string) (r resul
 	}
 	var known *imageFault
 	if err != nil && !errors.As(err, &known) {
-		err = fmt.Errorf("volume %s: %w", d.Name, err)
+		err = &volumeFault{d.Name, err}
 	}
 	return r, err
+}
+
+// volumeFault is a fault of a volume of the pod's.
+type volumeFault struct {
+	name string
+	err  error
+}
+
+func (f *volumeFault) Error() string { return fmt.Sprintf("volume %s: %v", f.name, f.err) }
+func (f *volumeFault) Unwrap() error { return f.err }
+
+// Faults are the error in parts (contract.FaultsOf): about the volume, where no file is known.
+func (f *volumeFault) Faults() []contract.Fault {
+	all := contract.FaultsOf(f.err)
+	for i := range all {
+		if all[i].Object == "" {
+			all[i].Object = filepath.Join(contract.DisksFolder, f.name)
+		} else {
+			all[i].Text = "volume " + f.name + ": " + all[i].Text
+		}
+	}
+	return all
 }
 
 // imageFault is one whose subject is a container image, which says more than the volume.

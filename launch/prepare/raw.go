@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/launch"
 )
@@ -35,10 +36,10 @@ func (p Preparer) raw(r launch.Raw, path string) (result, error) {
 	defer f.Close()
 	info, err := disk.Probe(f)
 	if err != nil {
-		return made, fmt.Errorf("%s: %w", path, err)
+		return made, contract.Errorf("%s: %w", contract.ObjectName(path), err)
 	}
 	if info.Format != disk.Raw && info.Format != disk.LUKS {
-		return made, fmt.Errorf("%s has a %s image inside, and must be raw: convert it (qemu-img convert -O raw), or import it with a DataVolume", path, info.Format)
+		return made, contract.Errorf("%s has a %s image inside, and must be raw: convert it (qemu-img convert -O raw), or import it with a DataVolume", contract.ObjectName(path), info.Format)
 	}
 	made.lookForDirect(f)
 	if r.Size == 0 || info.BlockDevice {
@@ -53,7 +54,7 @@ func (p Preparer) raw(r launch.Raw, path string) (result, error) {
 	}
 	size, err := rawSize(r, info.FileSize, room)
 	if err != nil && info.FileSize == 0 {
-		return made, errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(path))
+		return made, errors.Join(contract.Errorf("%s: %w", contract.ObjectName(path), err), os.Remove(path))
 	}
 	if err == nil && size > info.FileSize {
 		err = f.Truncate(size)

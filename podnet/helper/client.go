@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/podnet"
 )
@@ -118,7 +119,7 @@ func (c *Client) follow() {
 	case err != nil:
 		c.refused = fmt.Errorf("%w before it said anything: %w", ErrEnded, err)
 	case first.Error != "":
-		c.refused = fmt.Errorf("%w: %s", ErrRefused, first.Error)
+		c.refused = fmt.Errorf("%w: %w", ErrRefused, first.err())
 	}
 	close(c.ready)
 	if c.refused != nil {
@@ -202,9 +203,9 @@ func (c *Client) call(ctx context.Context, namespace *os.File, body []byte) (pod
 	case errors.Is(err, io.EOF):
 		err = podnet.PassingError{Err: ErrEnded}
 	case err == nil && a.Error != "" && a.Passing:
-		err = podnet.PassingError{Err: errors.New(a.Error)}
+		err = podnet.PassingError{Err: a.err()}
 	case err == nil && a.Error != "":
-		err = errors.New(a.Error)
+		err = a.err()
 	}
 	if err != nil {
 		closeAll(files)
@@ -247,3 +248,6 @@ func receive(conn *net.UnixConn, into *answer, most int) ([]*os.File, error) {
 	}
 	return files, nil
 }
+
+// err is what the helper says that went wrong.
+func (a answer) err() error { return &contract.Quoted{Sentence: a.Error, Parts: a.Parts} }

@@ -9,6 +9,7 @@ package helper
 import (
 	"errors"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/podnet"
 )
 
@@ -29,6 +30,8 @@ const filesPerCall = 2
 // answer is the helper's, to a plan, and its first word.
 type answer struct {
 	Error string `json:"error,omitempty"`
+	// Parts are the error in parts.
+	Parts []contract.Fault `json:"parts,omitempty"`
 	// Passing: the error is a podnet.PassingError.
 	Passing bool        `json:"passing,omitempty"`
 	Made    podnet.Made `json:"made"`

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/lease"
 	"github.com/vmlet/vmlet/podnet"
 	"github.com/vmlet/vmlet/podnet/podnettest"
@@ -176,7 +177,12 @@ func TestHostile(t *testing.T) {
 			}
 		})
 	}
-	_, files, err := c.Make(ctx, pod.File, plan("eth0"))
+	_, files, err := c.Make(ctx, pod.File, plan("eth7"))
+	closeAll(files)
+	if parts := contract.FaultsOf(err); len(parts) != 1 || parts[0].Reason != contract.FaultNoInterface || parts[0].Object != "eth7" {
+		t.Errorf("in parts: %+v", parts)
+	}
+	_, files, err = c.Make(ctx, pod.File, plan("eth0"))
 	closeAll(files)
 	if err != nil {
 		t.Errorf("afterwards: %v", err)

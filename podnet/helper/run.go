@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/capset"
 	"github.com/vmlet/vmlet/internal/seccomp"
 	"github.com/vmlet/vmlet/lease"
@@ -54,7 +55,7 @@ func Run() error {
 	defer control.Close()
 	s := &server{slots: make(chan struct{}, atOnce), forbidden: forbidden}
 	if err := s.begin(); err != nil {
-		return errors.Join(err, sendAnswer(control, answer{Error: err.Error()}, nil))
+		return errors.Join(err, sendAnswer(control, refusal(err), nil))
 	}
 	if err := sendAnswer(control, answer{}, nil); err != nil {
 		return err
@@ -149,12 +150,17 @@ func (s *server) handle(body []byte, files []*os.File) {
 	defer closeAll(opened)
 	a := answer{Made: made}
 	if err != nil {
-		text := err.Error()
-		a.Error, a.Passing = text[:min(len(text), maxReason)], podnet.IsPassing(err)
+		a = refusal(err)
 	}
 	if err := sendAnswer(reply, a, opened); err != nil {
 		fmt.Fprintln(os.Stderr, "vmlet-agent", Name+": failed to answer:", err)
 	}
+}
+
+// refusal is the answer to what could not be done.
+func refusal(err error) answer {
+	text := err.Error()
+	return answer{Error: text[:min(len(text), maxReason)], Parts: contract.BoundFaults(contract.FaultsOf(err)), Passing: podnet.IsPassing(err)}
 }
 
 func sendAnswer(conn *net.UnixConn, a answer, files []*os.File) error {

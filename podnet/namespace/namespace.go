@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/podnet"
 	"github.com/vmlet/vmlet/podnet/rules"
 )
@@ -169,7 +170,7 @@ func linkNamed(name string) (netlink.Link, error) {
 	var link netlink.Link
 	err := again(func() (err error) { link, err = netlink.LinkByName(name); return err })
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, fmt.Errorf("there is no interface %s", name)
+		return nil, contract.Errorf("there is no interface %s%s", contract.ObjectName(name), contract.Reason(contract.FaultNoInterface))
 	}
 	return link, err
 }

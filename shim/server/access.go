@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/plan"
@@ -120,6 +121,6 @@ func passableFolder(path, dir string, user *plan.User) error {
 	if listed(func() (int, error) { return unix.Getxattr(dir, posixacl.Attribute, nil) }) {
 		return nil
 	}
-	return fmt.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",
-		path, user.UID, dir, st.Mode&0o7777, dir)
+	return contract.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",
+		contract.ObjectName(path), user.UID, dir, st.Mode&0o7777, dir)
 }

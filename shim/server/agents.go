@@ -16,8 +16,8 @@ func (s *Server) welcome() shim.Welcome {
 		PID:       os.Getpid(),
 		Launching: s.op != nil && s.op.name == opLaunch,
 		Saving:    s.saving(),
-		Damaged:   s.damaged,
-		Exit:      s.exit,
+		Damaged:   s.damaged, DamagedParts: s.damagedParts,
+		Exit: s.exit,
 
 		Credentials: s.guests.credentials,
 	}

@@ -3,10 +3,10 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
@@ -71,7 +71,7 @@ func (s *saves) goOn(op *operation, v *vm, p *prepared) (any, error) {
 	faultpoint.Reach("shim.commit.resumed")
 	s.finish(op, func() {})
 	if err != nil {
-		return nil, fmt.Errorf("the image in %s is whole, but %w", p.directory, err)
+		return nil, contract.Errorf("the image in %s is whole, but %w", contract.ObjectName(p.directory), err)
 	}
 	if !p.ran {
 		stopped = 0

@@ -2,13 +2,13 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/safeopen"
 )
@@ -28,14 +28,14 @@ func (o *opener) connect(f *plan.File) (*os.File, error) {
 	conn, err := net.DialTimeout("unix", linkTo(place), connectPatience)
 	if err != nil {
 		if errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("%s: connect: %w: nobody listens there: start what is to (for a TPM, swtpm)", f.Path, unix.ECONNREFUSED)
+			return nil, contract.Errorf("%s: connect: %w: nobody listens there: start what is to (for a TPM, swtpm)", contract.ObjectName(f.Path), unix.ECONNREFUSED)
 		}
-		return nil, fmt.Errorf("%s: %w", f.Path, err)
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 	}
 	defer conn.Close()
 	file, err := conn.(*net.UnixConn).File()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path, err)
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 	}
 	o.own = append(o.own, file)
 	return file, nil

@@ -11,10 +11,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/control"
 )
@@ -76,7 +78,7 @@ func (s *guests) syncCredentials(v *vm, guest control.Credentialer, applied [sha
 		s.tellCredentials(shim.Credentials{Synchronized: true})
 		return all.sum
 	case !errors.Is(err, control.ErrNoGuestAgent):
-		s.tellCredentials(shim.Credentials{Message: err.Error()})
+		s.tellCredentials(shim.Credentials{Message: err.Error(), Parts: contract.FaultsOf(err)})
 	}
 	return applied
 }
@@ -104,7 +106,7 @@ func (a *secrets) apply(v *vm, guest control.Credentialer) error {
 func (s *guests) tellCredentials(c shim.Credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.credentials != nil && *s.credentials == c {
+	if s.credentials != nil && reflect.DeepEqual(*s.credentials, c) {
 		return
 	}
 	s.credentials = &c
@@ -162,7 +164,7 @@ func readSecret(folder string) (map[string][]byte, error) {
 		}
 		files[e.Name()] = content
 		if room -= int64(len(content)); room < 0 || len(files) > maxSecretFiles {
-			return nil, fmt.Errorf("%s: more than %d bytes or %d files", folder, maxSecret, maxSecretFiles)
+			return nil, contract.Errorf("%s: more than %d bytes or %d files", contract.ObjectName(folder), maxSecret, maxSecretFiles)
 		}
 	}
 	return files, nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -82,7 +83,8 @@ func lockDisk(f *plan.File, file *os.File) error {
 }
 
 func inUse(field, path string, err error) *shim.Error {
-	return fault.New(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
+	return fault.New(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first%s",
+		contract.ObjectName(path), err, contract.Advice("fuser -v "+path+" names it"))
 }
 
 // checkIdentity wants a file to be what it was when the image was saved; nil: any. watched: nobody has
@@ -93,13 +95,13 @@ func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity, watched
 	}
 	if changes := disk.Changed(*want, now); len(changes) > 0 {
 		return fault.New(shim.CodeChangedDisk, f.Field,
-			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was (vmlet restore --allow-changed-disks goes on without)",
-			f.Path, strings.Join(changes, "; "))
+			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was%s",
+			contract.ObjectName(f.Path), strings.Join(changes, "; "), contract.Advice("vmlet restore --allow-changed-disks goes on without"))
 	}
 	if !watched && !want.Provable() {
 		return fault.New(shim.CodeChangedDisk, f.Field,
-			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if somebody has written to it, the guest's memory would destroy the filesystem on it (if nobody has, use vmlet restore --allow-changed-disks)",
-			f.Path)
+			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if somebody has written to it, the guest's memory would destroy the filesystem on it%s",
+			contract.ObjectName(f.Path), contract.Advice("if nobody has, use vmlet restore --allow-changed-disks"))
 	}
 	return nil
 }
@@ -112,8 +114,8 @@ func unchanged(held []watchedDisk) error {
 	for i, d := range held {
 		if changes := disk.Changed(*d.held, ids[i]); len(changes) > 0 {
 			return fault.New(shim.CodeChangedDisk, d.field,
-				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh (vmlet start --cold), or put back the disk and restore",
-				d.path, strings.Join(changes, "; "))
+				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh%s, or put back the disk and restore",
+				contract.ObjectName(d.path), strings.Join(changes, "; "), contract.Advice("vmlet start --cold"))
 		}
 	}
 	return nil
@@ -124,7 +126,7 @@ func identify(disks []watchedDisk) ([]disk.Identity, error) {
 	for i, d := range disks {
 		var err error
 		if ids[i], err = disk.Identify(d.file); err != nil {
-			return nil, fmt.Errorf("disk %s, %s: %w", d.name, d.path, err)
+			return nil, contract.Errorf("disk %s, %s: %w", d.name, contract.ObjectName(d.path), err)
 		}
 	}
 	return ids, nil
@@ -160,7 +162,7 @@ func settleDisks(disks []watchedDisk) ([]disk.Identity, error) {
 			continue
 		}
 		if err := d.file.Sync(); err != nil {
-			return nil, fault.New(shim.CodeInternal, d.field, "%s: what the guest has written can't be made durable: %v", d.path, err)
+			return nil, fault.New(shim.CodeInternal, d.field, "%s: what the guest has written can't be made durable: %v", contract.ObjectName(d.path), err)
 		}
 		if d.shared == nil {
 			continue
@@ -168,7 +170,7 @@ func settleDisks(disks []watchedDisk) ([]disk.Identity, error) {
 		if err := disk.Lock(d.shared, true); errors.Is(err, disk.ErrInUse) {
 			return nil, inUse(d.field, d.path, err)
 		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.path, err)
+			return nil, contract.Errorf("%s: %w", contract.ObjectName(d.path), err)
 		}
 	}
 	return identify(disks)

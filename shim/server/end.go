@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/control"
@@ -106,6 +107,9 @@ func (s *ender) classify(v *vm, ending control.Ending) *shim.Exit {
 	if clean && code != 0 {
 		s.log.Warn("the VMM failed when it had put the VM away", "code", code, "signal", signal, "words", exit.LastWords)
 	}
+	if exit.LastWords != "" {
+		exit.Parts = []contract.Fault{{Object: objectIn(v.plan, exit.LastWords), Text: exit.LastWords}}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -114,6 +118,7 @@ func (s *ender) classify(v *vm, ending control.Ending) *shim.Exit {
 		exit.ImageDirectory, exit.ImageID = v.saved.directory, v.saved.id
 	case v.bereft != nil: // it has crashed, and this is why
 		exit.LastWords = v.bereft.Error() + "\n" + exit.LastWords
+		exit.Parts = append(contract.FaultsOf(v.bereft), exit.Parts...)
 	case ending.Panicked && signal == "":
 		exit.Reason = shim.ReasonPanicked
 	case ending.Shutdown && ending.Suspended && clean:

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -75,7 +76,7 @@ func (o *opener) one(ctx context.Context, f *plan.File) (*os.File, error) {
 	case plan.FileReady:
 		return o.makeReady()
 	}
-	return nil, fmt.Errorf("%s: a file of kind %q is unknown to this shim", f.Path, f.Kind)
+	return nil, contract.Errorf("%s: a file of kind %q is unknown to this shim", contract.ObjectName(f.Path), f.Kind)
 }
 
 func (o *opener) pair(f *plan.File) (*os.File, error) {
@@ -119,7 +120,7 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	}
 	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
 		if f.Shared {
-			return nil, fault.New(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", f.Path)
+			return nil, fault.New(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", contract.ObjectName(f.Path))
 		}
 		// Where the filesystem refuses it the file goes through the page cache.
 		o.buffered = append(o.buffered, len(o.files))
@@ -147,7 +148,7 @@ func (o *opener) reachable(f *plan.File, file *os.File) (*os.File, error) {
 	}
 	copied, err := o.copyOf(f, file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: copy it for user %d, who can't read it: %w", f.Path, o.plan.User.UID, err)
+		return nil, contract.Errorf("%s: copy it for user %d, who can't read it: %w", contract.ObjectName(f.Path), o.plan.User.UID, err)
 	}
 	return copied, nil
 }
@@ -175,7 +176,7 @@ func (o *opener) fromTemplate(f *plan.File) error {
 		return nil
 	}
 	if err := dir.WriteFrom(filepath.Base(f.Path), io.LimitReader(template, maxCopy), 0o600, owner); err != nil {
-		return fmt.Errorf("copy %s to %s: %w", f.Template, f.Path, err)
+		return contract.Errorf("copy %s to %s: %w", f.Template, contract.ObjectName(f.Path), err)
 	}
 	return nil
 }
@@ -185,7 +186,7 @@ func (o *opener) checkDisk(f *plan.File, file, exclusive *os.File) error {
 	if f.Disk != nil {
 		info, err := disk.Probe(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 		}
 		err = disk.Check(info, *f.Disk)
 		if err == nil {
@@ -204,7 +205,7 @@ func (o *opener) checkDisk(f *plan.File, file, exclusive *os.File) error {
 	if watched := f.DiskName != "" || f.PartOf != ""; watched && o.plan.Restore != nil || f.Identity != nil {
 		now, err := disk.Identify(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 		}
 		if err := checkIdentity(f, o.expected(f, now), now, o.watched); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/safeopen"
@@ -26,9 +27,9 @@ func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 	}
 	switch {
 	case f.Write:
-		return nil, fmt.Errorf("%s: another container hands it out, for reading only: make the disk read-only, or put an overlay over it", f.Path)
+		return nil, contract.Errorf("%s: another container hands it out, for reading only: make the disk read-only, or put an overlay over it", contract.ObjectName(f.Path))
 	case f.ByName:
-		return nil, fmt.Errorf("%s: another container hands it out, and this VMM opens it by its name: use QEMU", f.Path)
+		return nil, contract.Errorf("%s: another container hands it out, and this VMM opens it by its name: use QEMU", contract.ObjectName(f.Path))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, handoutTime, fmt.Errorf("its container has not handed it out within %v: see that container's log", handoutTime))
 	defer cancel()
@@ -38,7 +39,7 @@ func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 		return nil, fmt.Errorf("its image %w", said)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path, err)
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 	}
 	if err := safeopen.SetFlag(file, unix.O_NONBLOCK, false); err != nil {
 		return nil, errors.Join(err, file.Close())

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/internal/trim"
 	"github.com/vmlet/vmlet/memory"
@@ -241,7 +242,7 @@ func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 	}
 	err := grant(v.plan.User, l.image.MemoryFile(), l.s.o.listLock(), false, until)
 	if err != nil {
-		err = fmt.Errorf("%w: let others read it, or restore it eagerly (without --lazy)", err)
+		err = contract.Errorf("%w: let others read it, or restore it eagerly%s", err, contract.Advice("without --lazy"))
 	}
 	return l.image.MemoryFile(), err
 }
@@ -395,7 +396,7 @@ func (l *launch) load(ctx context.Context) error {
 	}
 	shared := l.image.Manifest().Layout == memory.LayoutRaw
 	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
-		return fmt.Errorf("load the device state in %s: %w%s", l.image.Path(), err, l.vm.proc.said())
+		return contract.Errorf("load the device state in %s: %w%s", contract.ObjectName(l.image.Path()), err, l.vm.proc.said())
 	}
 	return l.s.holdAgain(ctx, l.vm)
 }

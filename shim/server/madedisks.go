@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
@@ -36,7 +37,7 @@ func (s *saves) madeBytes(v *vm) (bytes uint64, err error) {
 	for _, d := range s.madeDisks(v) {
 		touched, err := memory.TouchedBytes(d.file)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", d.path, err)
+			return 0, contract.Errorf("%s: %w", contract.ObjectName(d.path), err)
 		}
 		bytes += touched
 	}

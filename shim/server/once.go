@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/fault"
@@ -25,7 +26,7 @@ func (l *launch) checkOnce() error {
 	if pod := l.s.o.Pod; pod != nil && pod.Described.Restore != nil && pod.Described.Restore.Once {
 		dir := pod.Described.Restore.Directory
 		if restore := l.vm.plan.Restore; restore == nil || restore.Directory != dir {
-			return fault.New(shim.CodeInvalid, "restore", "this pod's VM goes on from the image in %s, and is not launched otherwise", dir)
+			return fault.New(shim.CodeInvalid, "restore", "this pod's VM goes on from the image in %s, and is not launched otherwise", contract.ObjectName(dir))
 		}
 	}
 	switch {
@@ -83,7 +84,7 @@ func (l *launch) cleanUp(runs bool) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("%s: the disk has not answered for %v: the image that the guest was restored from is released when it does", l.image.Path(), l.s.o.ClearWithin)
+		return contract.Errorf("%s: the disk has not answered for %v: the image that the guest was restored from is released when it does", contract.ObjectName(l.image.Path()), l.s.o.ClearWithin)
 	}
 }
 

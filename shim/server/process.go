@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
@@ -186,13 +187,28 @@ func (p *process) failure() error {
 	if signal != "" {
 		how = "was ended by " + signal
 	}
-	return &endedError{p.name + " " + how, p.words.Lines(lastWords)}
+	return &endedError{how: p.name + " " + how, words: p.words.Lines(lastWords)}
 }
 
-// endedError says how a VMM has ended, with its last words.
-type endedError struct{ how, words string }
+// endedError says how a VMM has ended, with its last words, and what they name.
+type endedError struct{ how, words, object string }
 
 func (e *endedError) Error() string { return e.how + saying(e.words) }
+
+// Faults are the error in parts (contract.FaultsOf).
+func (e *endedError) Faults() []contract.Fault {
+	return []contract.Fault{{Object: e.object, Text: e.Error()}}
+}
+
+// objectIn is the file of a plan that a VMM's words name, the one with the longest path; empty: none.
+func objectIn(p *plan.Plan, words string) (path string) {
+	for _, f := range p.Files {
+		if len(f.Path) > len(path) && strings.Contains(words, f.Path) {
+			path = f.Path
+		}
+	}
+	return path
+}
 
 // explained has the driver say what the last words of a VMM are about that has ended
 // instead of coming up.
@@ -203,11 +219,11 @@ func explained(d control.Driver, p *plan.Plan, err error) error {
 		return err
 	}
 	words, about := explainer.Explain(p, ended.words)
-	ended = &endedError{ended.how, words[:min(len(words), 2*lastWordBytes)]}
+	ended = &endedError{how: ended.how, words: words[:min(len(words), 2*lastWordBytes)], object: objectIn(p, words)}
 	if about == nil {
 		return ended
 	}
-	return fault.New(about.Code, about.Field, "%s: %v", about.Message, ended)
+	return fault.Saying(about, ended)
 }
 
 // dying is how long a VMM that has closed its monitor may take to end by itself.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -41,15 +42,15 @@ func checkImage(p *plan.Plan, m *memory.Manifest) error {
 	dir := p.Restore.Directory
 	switch {
 	case m.ID != p.Restore.ImageID:
-		return fault.Precondition("%s: the image there is now %s, not %s: it was replaced meanwhile, try again", dir, m.ID, p.Restore.ImageID)
+		return fault.Precondition("%s: the image there is now %s, not %s: it was replaced meanwhile, try again", contract.ObjectName(dir), m.ID, p.Restore.ImageID)
 	case m.MemorySize != p.Memory.Size:
-		return fault.New(shim.CodeInvalid, "memory.size", "%d bytes, and the image in %s has %d", p.Memory.Size, dir, m.MemorySize)
+		return fault.New(shim.CodeInvalid, "memory.size", "%d bytes, and the image in %s has %d", p.Memory.Size, contract.ObjectName(dir), m.MemorySize)
 	case m.VMM.Name != p.VMM:
-		return fault.New(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, dir, m.VMM.Name)
+		return fault.New(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, contract.ObjectName(dir), m.VMM.Name)
 	case p.Restore.Lazy && m.Layout != memory.LayoutRaw:
-		return fault.Precondition("%s: an image with layout %s can't be restored lazily: restore it eagerly (without --lazy)", dir, m.Layout)
+		return fault.Precondition("%s: an image with layout %s can't be restored lazily: restore it eagerly%s", contract.ObjectName(dir), m.Layout, contract.Advice("without --lazy"))
 	case p.Memory.InVMM && m.Layout != memory.LayoutStream:
-		return fault.Precondition("%s: an image with layout %s has its memory in a file, and the VMM loads it with its state only", dir, m.Layout)
+		return fault.Precondition("%s: an image with layout %s has its memory in a file, and the VMM loads it with its state only", contract.ObjectName(dir), m.Layout)
 	case !p.Restore.Lazy && !p.Memory.InVMM && p.Memory.Path == "":
 		return fault.New(shim.CodeInvalid, "memory.path", "missing: only a VM that maps an image, or has its memory in the VMM, has no RAM file")
 	}

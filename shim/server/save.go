@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
@@ -124,7 +125,8 @@ func (s *saves) keep(op *operation, p *prepared) *shim.Prepared {
 // fromDamaged refuses a save that would make of what is damaged an image that looks
 // whole; s.mu is held.
 func (s *saves) fromDamaged() error {
-	return fault.New(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
+	return fault.New(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%w), and can't be saved: restore a whole image",
+		&contract.Quoted{Sentence: s.damaged, Parts: s.damagedParts})
 }
 
 // awaitVerified waits, while the guest goes on, until it is known whether the image that
@@ -169,7 +171,7 @@ func (s *saves) prepare(ctx context.Context, p *prepared, v *vm, progress func(s
 	faultpoint.Reach("shim.save.stopped")
 	s.unhold(v) // a VMM may let the guest go on for a moment
 	if err := p.saveState(ctx, v, state); err != nil {
-		return fmt.Errorf("save the device state to %s: %w", state.Name(), err)
+		return contract.Errorf("save the device state to %s: %w", contract.ObjectName(state.Name()), err)
 	}
 	faultpoint.Reach("shim.save.state-written")
 	if err := s.settleDisks(ctx, p, v); err != nil {

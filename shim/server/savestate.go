@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 )
 
@@ -111,7 +112,7 @@ func residentAnonymous(pid int) (uint64, error) {
 	line, _, found := strings.Cut(rest, " kB\n")
 	kib, err := strconv.ParseUint(strings.TrimSpace(line), 10, 50)
 	if err != nil || !found {
-		return 0, fmt.Errorf("%s: no RssAnon in kB: %w", path, errors.Join(err, os.ErrInvalid))
+		return 0, contract.Errorf("%s: no RssAnon in kB: %w", contract.ObjectName(path), errors.Join(err, os.ErrInvalid))
 	}
 	return kib << 10, nil
 }

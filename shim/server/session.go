@@ -35,14 +35,16 @@ type session struct {
 	closing bool // nothing is begun any more
 	// moved gets a value when an operation begins or ends.
 	moved     chan struct{}
-	op        *operation       // under way; nil: none
-	vm        *vm              // nil: none was launched
-	prepared  *prepared        // a save that waits for its commit
-	damaged   string           // what is wrong with the image that RAM is mapped from
-	damagedAt time.Time        // when that was found
-	exit      *shim.Exit       // set before ended is closed
-	refusal   *contract.Ending // why no VMM is to be started
-	launchErr error            // of the last launch, or of what comes before it
+	op        *operation // under way; nil: none
+	vm        *vm        // nil: none was launched
+	prepared  *prepared  // a save that waits for its commit
+	damaged   string     // what is wrong with the image that RAM is mapped from
+	damagedAt time.Time  // when that was found
+	// damagedParts are damaged in parts.
+	damagedParts []contract.Fault
+	exit         *shim.Exit       // set before ended is closed
+	refusal      *contract.Ending // why no VMM is to be started
+	launchErr    error            // of the last launch, or of what comes before it
 }
 
 func newSession(o Options) (*session, error) {

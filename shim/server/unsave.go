@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/control"
@@ -31,7 +32,7 @@ func (s *saves) clear(p *prepared) error {
 		err := <-cleared
 		s.log.Info("the disk answers again: what a save had written is removed", "directory", p.directory, "error", err)
 	}()
-	return fmt.Errorf("%s: the disk has not answered for %v: what was written there is removed when it does, and until then this VM can't be saved again", p.directory, s.o.ClearWithin)
+	return contract.Errorf("%s: the disk has not answered for %v: what was written there is removed when it does, and until then this VM can't be saved again", contract.ObjectName(p.directory), s.o.ClearWithin)
 }
 
 // abort waits for what was left behind at the image, and removes the image.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
@@ -20,7 +21,7 @@ func (s *launcher) verify(ctx context.Context, v *vm, img *memory.Image) {
 	s.log.Error("the image that guest RAM is mapped from is damaged: pausing the guest", "error", err)
 	// Noted before, so that a save under way does not let it go on.
 	s.mu.Lock()
-	s.damaged, s.damagedAt = err.Error(), time.Now()
+	s.damaged, s.damagedParts, s.damagedAt = err.Error(), contract.FaultsOf(err), time.Now()
 	s.mu.Unlock()
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -29,7 +30,7 @@ func (s *launcher) verify(ctx context.Context, v *vm, img *memory.Image) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tell(shim.Event{Damaged: s.damaged}, nil)
+	s.tell(shim.Event{Damaged: s.damaged, DamagedParts: s.damagedParts}, nil)
 }
 
 // verifyRate is how fast the memory of a lazily restored image is read in the

@@ -3,11 +3,11 @@ package server
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -23,12 +23,12 @@ func (o *opener) watch(f *plan.File, file, exclusive *os.File, held *disk.Identi
 		d.format = string(f.Disk.Format)
 	}
 	if d.file, err = os.Open(linkTo(file)); err != nil {
-		return fmt.Errorf("%s: open again: %w", f.Path, err)
+		return contract.Errorf("%s: open again: %w", contract.ObjectName(f.Path), err)
 	}
 	o.undo.Push(func() error { return d.close() })
 	if inherits(f) {
 		if d.shared, err = duplicate(file); err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return contract.Errorf("%s: %w", contract.ObjectName(f.Path), err)
 		}
 	}
 	o.disks = append(o.disks, d)
@@ -48,7 +48,7 @@ func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, 
 	var used *disk.DeviceInUseError
 	switch {
 	case errors.As(err, &used):
-		return file, nil, fault.New(shim.CodePrecondition, f.Field, "disk %s, %s: %v", cmp.Or(f.DiskName, f.PartOf), f.Path, used)
+		return file, nil, fault.New(shim.CodePrecondition, f.Field, "disk %s, %s: %v", cmp.Or(f.DiskName, f.PartOf), contract.ObjectName(f.Path), used)
 	case err != nil, exclusive == nil:
 		return file, nil, err
 	case inherits(f):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -30,12 +31,11 @@ func (b *builder) loaded(field, path string) string {
 
 func (b *builder) firmware() {
 	if firmware := b.spec.GetBoot().GetFirmware(); firmware != "" && firmware != spec.FirmwareUEFI {
-		b.lacks("boot.firmware", "%q: cloud-hypervisor has no BIOS: want uefi or a kernel (boot.kernel)", firmware)
+		b.lacks("boot.firmware", "%q: cloud-hypervisor has no BIOS: want uefi or a kernel (%s)", firmware, contract.FieldName("boot.kernel"))
 		return
 	}
 	if b.details.Firmware == "" {
-		b.faults.Add("boot.firmware", "no firmware for cloud-hypervisor on this node: install its build of edk2 as one of %s, or boot a kernel (boot.kernel)",
-			strings.Join(b.details.FirmwareFiles, ", "))
+		b.faults.Add("boot.firmware", "no firmware for cloud-hypervisor on this node: install its build of edk2 as one of %s, or boot a kernel (%s)", strings.Join(b.details.FirmwareFiles, ", "), contract.FieldName("boot.kernel"))
 		return
 	}
 	b.config.Payload = &chapi.Payload{Firmware: b.loaded("boot.firmware", b.details.Firmware)}
@@ -54,7 +54,7 @@ func (b *builder) bootOrder() {
 			}
 			continue
 		case unordered >= 0:
-			b.faults.Add(field, "%d: cloud-hypervisor's firmware tries the disks as they are listed: put it before disks[%d], which is not to be booted from", order, unordered)
+			b.faults.Add(field, "%d: cloud-hypervisor's firmware tries the disks as they are listed: put it before %s, which is not to be booted from", order, contract.FieldName(fmt.Sprintf("disks[%d]", unordered)))
 		case order < last:
 			b.faults.Add(field, "%d comes after %d: cloud-hypervisor's firmware tries the disks as they are listed: list them in this order", order, last)
 		default:

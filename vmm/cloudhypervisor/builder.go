@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -59,11 +60,10 @@ func (b *builder) copied(f plan.File) string {
 
 // lacks is a fault of what QEMU has. To a VM that runs that is no help.
 func (b *builder) lacks(field, format string, args ...any) {
-	fault := spec.FieldError{Field: field, Message: fmt.Sprintf(format, args...)}
+	b.faults.Add(field, format, args...)
 	if !b.attaching {
-		fault.UseVMM = spec.VMMQEMU
+		b.faults[len(b.faults)-1].UseVMM = spec.VMMQEMU
 	}
-	b.faults = append(b.faults, fault)
 }
 
 // refuse finds what can't be had whatever the rest of the specification says.
@@ -97,8 +97,9 @@ func (b *builder) refuse() {
 func (b *builder) refuseImage() {
 	switch m := b.req.Image.Manifest; {
 	case m == nil:
-		b.faults.Add("vmm", "the image in %s has no manifest", b.req.Image.Directory)
+		b.faults.Add("vmm", "the image in %s has no manifest", contract.ObjectName(b.req.Image.Directory))
 	case m.VMM.Name != wire.Name:
-		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
+		b.faults.Add("vmm", "the image in %s was made by %s, which alone can restore it: restore another", contract.ObjectName(b.req.Image.Directory), m.VMM.Name)
+		b.faults[len(b.faults)-1].UseVMM = m.VMM.Name
 	}
 }

@@ -3,6 +3,7 @@ package cloudhypervisor
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs/notation"
 	"github.com/vmlet/vmlet/vmm"
@@ -34,13 +35,12 @@ func (b *builder) numa(parts []vmm.MemoryPart) {
 		switch {
 		case p.Node == nil:
 		case at > 0:
-			b.lacks(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and numa.nodes[%d] has some: give it all",
-				p.Node.GetMemory(), parts[0].Index)
+			b.lacks(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and %s has some: give it all", p.Node.GetMemory(), contract.FieldName(fmt.Sprintf("numa.nodes[%d]", parts[0].Index)))
 		default:
 			b.config.NUMA[p.Index].MemoryZones = []string{RAM}
 		}
 		if p.Node.GetHostNodes() != "" && b.lazy() {
-			b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", p.Index), "cloud-hypervisor binds no memory that it maps from an image: restore it eagerly (without --lazy)")
+			b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", p.Index), "cloud-hypervisor binds no memory that it maps from an image: restore it eagerly%s", contract.Advice("without --lazy"))
 		}
 	}
 }

@@ -54,9 +54,5 @@ func codeOf(err error) wire.Code {
 }
 
 func encodedFaults(faults spec.FieldErrors) []wire.Fault {
-	out := make([]wire.Fault, len(faults))
-	for i, f := range faults {
-		out[i] = wire.Fault{Field: f.Field, Message: f.Message, UseVMM: f.UseVMM}
-	}
-	return out
+	return wire.FaultsOf(faults.Faults())
 }

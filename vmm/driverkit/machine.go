@@ -278,7 +278,7 @@ func explain(_ context.Context, c *connection, call *wire.Call) (any, []*os.File
 	words, fault := explainer.Explain(p, request.Words)
 	out := wire.ExplainResponse{Readable: words}
 	if fault != nil {
-		out.Field, out.Message, out.Code = fault.Field, fault.Message, string(fault.Code)
+		out.Field, out.Message, out.Code, out.Faults = fault.Field, fault.Message, string(fault.Code), wire.FaultsOf(fault.Faults())
 	}
 	return out, nil, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -217,7 +218,7 @@ func refuseSuspend(_ context.Context, c *connection, call *wire.Call) (any, []*o
 	}
 	var out wire.RefuseSuspendResponse
 	if err := s.RefuseSuspend(vm); err != nil {
-		out.Reason = err.Error()
+		out.Reason, out.Faults = err.Error(), wire.FaultsOf(contract.FaultsOf(err))
 	}
 	return out, nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -20,13 +21,25 @@ func (e *UnusableError) Error() string { return "vmm: " + e.sentence() }
 // Unwrap returns Err.
 func (e *UnusableError) Unwrap() error { return e.Err }
 
+// Faults are the error in parts (contract.FaultsOf).
+func (e *UnusableError) Faults() []contract.Fault {
+	remedy, advice := vmm.Remedy(e.VMM, e.Err)
+	f := contract.Fault{Field: "vmm", Text: vmm.Sentence(e.what(), remedy), Advice: string(advice)}
+	return []contract.Fault{f}
+}
+
 // sentence names the VMM, once, and says what to do.
 func (e *UnusableError) sentence() string {
+	remedy, advice := vmm.Remedy(e.VMM, e.Err)
+	return vmm.Sentence(e.what(), remedy) + advice.String()
+}
+
+func (e *UnusableError) what() string {
 	text := e.Err.Error()
 	if !strings.Contains(text, e.VMM) {
 		text = e.VMM + ": " + text
 	}
-	return vmm.Sentence(text, vmm.Remedy(e.VMM, e.Err))
+	return text
 }
 
 // RefusedError says that a VMM can't run a VM under a hypervisor. Its text is that of
@@ -62,6 +75,22 @@ func (e *NoneError) Error() string {
 		lines = append(lines, r.line())
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Faults are the error in parts (contract.FaultsOf): what it says first, then each fault of each VMM.
+func (e *NoneError) Faults() []contract.Fault {
+	all := []contract.Fault{{Text: "no VMM of this node can run it:"}}
+	for _, r := range e.Refusals {
+		pair := r.VMM
+		if refused := (*RefusedError)(nil); errors.As(r.Err, &refused) {
+			pair += " under " + refused.Hypervisor
+		}
+		for _, f := range contract.FaultsOf(r.Err) {
+			f.Text = pair + ": " + f.Text
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // line names the pair, and gives one line to each fault.

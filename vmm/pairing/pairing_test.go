@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -221,5 +223,25 @@ func TestNoneIsAskedInVain(t *testing.T) {
 		if got := strings.Join(looked, " "); got != want || err != nil {
 			t.Errorf("hypervisor %q: looked at %s (%v), want %s", wanted, got, err, want)
 		}
+	}
+}
+
+// TestFaults: faults of all VMMs keep their fields, and advice is told apart.
+func TestFaults(t *testing.T) {
+	unusable := &pairing.UnusableError{VMM: "other", Err: context.DeadlineExceeded}
+	none := &pairing.NoneError{Refusals: []pairing.Refusal{
+		{VMM: "qemu", Err: &pairing.RefusedError{VMM: "qemu", Hypervisor: "kvm", Err: spec.FieldErrors{{Field: "cpu.model", Message: "no avx512", UseVMM: "x"}}}},
+		{VMM: "other", Err: unusable},
+	}}
+	want := []contract.Fault{
+		{Text: "no VMM of this node can run it:"},
+		{Field: "cpu.model", Text: "qemu under kvm: no avx512", UseVMM: "x"},
+		{Field: "vmm", Text: "other: other: context deadline exceeded: the machine may be busy: ask again", Advice: "vmlet probe --refresh"},
+	}
+	if got := contract.FaultsOf(fmt.Errorf("vm x: %w", none)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if said := unusable.Error(); !strings.HasSuffix(said, "ask again (vmlet probe --refresh)") {
+		t.Errorf("on the node: %s", said)
 	}
 }

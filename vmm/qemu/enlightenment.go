@@ -3,6 +3,7 @@ package qemu
 import (
 	"strconv"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -77,7 +78,7 @@ func (b *builder) checkEnlightenments() {
 // nothing says what another node would have to have.
 func (QEMU) RefuseSave(s *specv1.VirtualMachineSpec) (faults spec.FieldErrors) {
 	if s.GetFeatures().GetHyperv().GetPassthrough() {
-		faults.Add("features.hyperv.passthrough", "QEMU doesn't save what depends on the node: name the parts of features.hyperv that the guest needs, or stop the VM instead")
+		faults.Add("features.hyperv.passthrough", "QEMU doesn't save what depends on the node: name the parts of %s that the guest needs, or stop the VM instead", contract.FieldName("features.hyperv"))
 	}
 	return faults
 }

@@ -3,6 +3,7 @@ package qemu
 import (
 	"strconv"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -27,7 +28,7 @@ func (b *builder) memoryPlan() (plan.Memory, error) {
 	case page != 0:
 		b.faults = append(b.faults, spec.FieldError{Field: "memory.hugePages", Message: "an image can't be mapped as huge pages: restore it eagerly", Advice: "without --lazy"})
 	case !b.details.ReadOnlyMemory:
-		b.faults.Add("vmm", "QEMU %s at %s can't map an image read-only: restore it eagerly (without --lazy)", b.req.Info.Version, b.req.Info.Binary)
+		b.faults.Add("vmm", "QEMU %s at %s can't map an image read-only: restore it eagerly%s", b.req.Info.Version, b.req.Info.Binary, contract.Advice("without --lazy"))
 	}
 	return plan.Memory{Size: size}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -27,7 +28,7 @@ func (b *builder) near(parts []vmm.MemoryPart) (near []plan.Near) {
 		return nil
 	}
 	if len(numa.GetNodes()) == 0 {
-		b.faults.Add("numa.nodes", "with numa.guestMappingPassthrough a VM in a pod has those of its pod's CPUs: this one is in none: name them")
+		b.faults.Add("numa.nodes", "with %s a VM in a pod has those of its pod's CPUs: this one is in none: name them", contract.FieldName("numa.guestMappingPassthrough"))
 	}
 	for _, part := range parts {
 		vcpus, err := spec.ParseIDs(part.Node.GetCpus())
@@ -68,8 +69,7 @@ func (b *builder) bind(part vmm.MemoryPart, backend options) {
 		return
 	}
 	if !b.details.HostNodes {
-		b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", part.Index), "QEMU %s at %s was built without libnuma, and can't bind memory of an image: restore it eagerly (without --lazy)",
-			b.req.Info.Version, b.req.Info.Binary)
+		b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", part.Index), "QEMU %s at %s was built without libnuma, and can't bind memory of an image: restore it eagerly%s", b.req.Info.Version, b.req.Info.Binary, contract.Advice("without --lazy"))
 	}
 	backend["host-nodes"] = bindings[0].Nodes
 	backend["policy"] = memoryPolicy(bindings[0].Policy)

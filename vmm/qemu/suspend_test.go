@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
@@ -29,6 +30,14 @@ func TestRefuseSuspend(t *testing.T) {
 		err := qemu.QEMU{}.RefuseSuspend(test.spec)
 		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q", name, err, test.want)
+		}
+		for _, f := range contract.FaultsOf(err) {
+			if f.Reason != contract.FaultSaveInstead {
+				t.Errorf("%s: reason %q, want %q", name, f.Reason, contract.FaultSaveInstead)
+			}
+			if strings.Contains(f.Text, "save") {
+				t.Errorf("%s: %q has the advice", name, f.Text)
+			}
 		}
 	}
 }

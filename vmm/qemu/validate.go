@@ -3,6 +3,7 @@ package qemu
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -11,7 +12,7 @@ import (
 // its CPU models and devices.
 func (QEMU) Validate(s *specv1.VirtualMachineSpec, arch string) (faults spec.FieldErrors) {
 	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {
-		faults.Add("devices.watchdog.model", "QEMU has no watchdog of virtio: want i6300esb, or use vmm: cloud-hypervisor")
+		faults = append(faults, spec.FieldError{Field: "devices.watchdog.model", Message: "QEMU has no watchdog of virtio: want i6300esb", UseVMM: spec.VMMCloudHypervisor})
 	}
 	validateDisks(s, &faults)
 	validateFeatures(s, &faults)
@@ -56,10 +57,10 @@ func validateFeatures(s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) {
 		return
 	}
 	if s.GetBoot().GetFirmware() == spec.FirmwareUEFI && s.GetBoot().GetKernel() == nil {
-		faults.Add("features.acpi", "UEFI needs it: leave it out, or use boot.firmware: bios")
+		faults.Add("features.acpi", "UEFI needs it: leave it out, or use %s: bios", contract.FieldName("boot.firmware"))
 	}
 	if spec.VCPULimit(s.GetCpu()) > spec.VCPUs(s.GetCpu()) {
-		faults.Add("features.acpi", "it is how a guest learns of vCPUs that are plugged in: leave it out, or leave out cpu.maxVcpus")
+		faults.Add("features.acpi", "it is how a guest learns of vCPUs that are plugged in: leave it out, or leave out %s", contract.FieldName("cpu.maxVcpus"))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -223,7 +224,7 @@ const (
 func faultsOf(said []wire.Fault) spec.FieldErrors {
 	var faults spec.FieldErrors
 	for _, f := range said[:min(len(said), maxFaults)] {
-		faults = append(faults, spec.FieldError{Field: clip(f.Field), Message: clip(f.Message), UseVMM: clip(f.UseVMM)})
+		faults = append(faults, spec.FieldErrorOf(f.Part()))
 	}
 	return faults
 }
@@ -484,14 +485,19 @@ func (v *VMM) RefuseSave(s *specv1.VirtualMachineSpec) spec.FieldErrors {
 // RefuseSuspend asks the driver.
 func (v *VMM) RefuseSuspend(s *specv1.VirtualMachineSpec) error {
 	if !v.has(wire.FeatureSuspend) {
-		return fmt.Errorf("vmm: %s has no channel to an agent in the guest, which would suspend the guest to disk: save the VM instead", v.config.Name)
+		return vmm.Unsuspendable(v.config.Name)
 	}
 	var answer wire.RefuseSuspendResponse
 	err := v.refusal("RefuseSuspend", s, &answer)
-	if err == nil && answer.Reason != "" {
-		err = errors.New(clip(answer.Reason))
+	switch {
+	case err != nil:
+		return err
+	case len(answer.Faults) > 0:
+		return faultsOf(answer.Faults)
+	case answer.Reason != "": // of a driver from before there were faults
+		return contract.Errorf("%s%s", clip(answer.Reason), contract.Reason(contract.FaultSaveInstead))
 	}
-	return err
+	return nil
 }
 
 func (v *VMM) refusal(method string, s *specv1.VirtualMachineSpec, answer any) error {

@@ -9,11 +9,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -259,8 +261,14 @@ func TestExplain(t *testing.T) {
 		_ = driverkit.Serve(context.Background(), other, driverkit.Stack{Version: "test", VMM: &fakeVMM{}, Driver: &fakeDriver{}})
 	}()
 	words, fault := remotedriver.Explain(t.Context(), own, &plan.Plan{Name: "web-1"}, "it is locked")
-	if words != "readable it is locked" || fault == nil || *fault != (shim.Error{Code: shim.CodePrecondition, Field: "disks[0].path", Message: "web-1"}) {
-		t.Errorf("%q, %+v", words, fault)
+	if words != "readable it is locked" {
+		t.Errorf("%q", words)
+	}
+	want := &shim.Error{
+		Code: shim.CodePrecondition, Field: "disks[0].path", Message: "web-1", Parts: []contract.Fault{{Field: "disks[0].path", Text: "web-1"}},
+	}
+	if !reflect.DeepEqual(fault, want) {
+		t.Errorf("%+v, want %+v", fault, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 )
 
@@ -24,7 +25,7 @@ func bind(f *os.File, m plan.Memory) error {
 			return invalid("numa.nodes", "the plan binds %d bytes at %d of %d", b.Size, b.Offset, m.Size)
 		}
 		if err := bindPart(f, b); err != nil {
-			return invalid("numa.nodes", "mbind %s to nodes %v of the host: %v: leave hostNodes out, or name nodes that have memory (vmlet probe)", b.Policy, b.Nodes, err)
+			return invalid("numa.nodes", "mbind %s to nodes %v of the host: %v: leave hostNodes out, or name nodes that have memory%s", b.Policy, b.Nodes, err, contract.Advice("vmlet probe"))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
@@ -44,7 +45,7 @@ func prepare(f *os.File, m plan.Memory, user *plan.User) error {
 		return err
 	}
 	if err := unix.Ftruncate(int(f.Fd()), int64(m.Size)); err != nil {
-		return fmt.Errorf("guest RAM %s: make it %d bytes long: %w", m.Path, m.Size, err)
+		return contract.Errorf("guest RAM %s: make it %d bytes long: %w", contract.ObjectName(m.Path), m.Size, err)
 	}
 	if user != nil {
 		if err := f.Chown(int(user.UID), int(user.GID)); err != nil {
@@ -59,14 +60,14 @@ func prepare(f *os.File, m plan.Memory, user *plan.User) error {
 
 // invalid is about a field of the specification.
 func invalid(field, format string, args ...any) error {
-	return &shim.Error{Code: shim.CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+	return shim.NewError(shim.CodeInvalid, field, contract.Errorf(format, args...))
 }
 
 // checkPages sees that the file is where pages of the right size come from.
 func checkPages(f *os.File, m plan.Memory) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return fmt.Errorf("guest RAM %s: fstatfs: %w", m.Path, err)
+		return contract.Errorf("guest RAM %s: fstatfs: %w", contract.ObjectName(m.Path), err)
 	}
 	huge := int64(fs.Type) == unix.HUGETLBFS_MAGIC
 	switch {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -101,7 +102,7 @@ func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 		}
 		n += m
 	}
-	return nil, fmt.Errorf("%s: more than %d bytes", d.Path(name), limit)
+	return nil, contract.Errorf("%s: more than %d bytes", contract.ObjectName(d.Path(name)), limit)
 }
 
 // WriteFile replaces a file: whole or not at all, also after a power failure.
@@ -236,7 +237,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", procPath(f, ""))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Path(name), err)
+		return nil, contract.Errorf("%s: %w", contract.ObjectName(d.Path(name)), err)
 	}
 	return conn.(*net.UnixConn), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -54,7 +55,7 @@ func checkKind(file *os.File) error {
 		return err
 	}
 	if kind := st.Mode().Type(); kind != 0 && kind&os.ModeDevice == 0 {
-		return fmt.Errorf("%s is neither a regular file nor a device (%v)", file.Name(), st.Mode())
+		return contract.Errorf("%s is neither a regular file nor a device (%v)", contract.ObjectName(file.Name()), st.Mode())
 	}
 	return SetFlag(file, unix.O_NONBLOCK, false)
 }
@@ -84,7 +85,7 @@ func Socket(path string) (*os.File, error) {
 	file := os.NewFile(uintptr(fd), path)
 	info, err := file.Stat()
 	if err == nil && info.Mode().Type() != fs.ModeSocket {
-		err = fmt.Errorf("%s is no socket (%v)", path, info.Mode())
+		err = contract.Errorf("%s is no socket (%v)", contract.ObjectName(path), info.Mode())
 	}
 	if err != nil {
 		file.Close()

@@ -4,10 +4,11 @@ package fault
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
@@ -22,8 +23,16 @@ var (
 )
 
 // New is an error with a code, about a field of the request or of the plan's specification; empty: about none.
+// Arguments may be parts of the fault (contract.Errorf).
 func New(code shim.Code, field, format string, args ...any) *shim.Error {
-	return &shim.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
+	return shim.NewError(code, field, contract.Errorf(format, args...))
+}
+
+// Saying adds to an error what was said of the same.
+func Saying(known *shim.Error, said error) *shim.Error {
+	parts, more := slices.Clone(known.Faults()), contract.FaultsOf(said)
+	parts[len(parts)-1].Text += ": " + more[0].Text
+	return &shim.Error{Code: known.Code, Field: known.Field, Message: known.Message + ": " + said.Error(), Parts: parts}
 }
 
 // Precondition: not in this state.
@@ -43,9 +52,9 @@ func Of(err error) *shim.Error {
 		if known.Message == err.Error() || known.Error() == err.Error() {
 			return known
 		}
-		return &shim.Error{Code: known.Code, Field: known.Field, Message: err.Error()}
+		return &shim.Error{Code: known.Code, Field: known.Field, Message: err.Error(), Parts: contract.FaultsOf(err)}
 	}
-	return &shim.Error{Code: codeOf(err), Message: err.Error()}
+	return &shim.Error{Code: codeOf(err), Message: err.Error(), Parts: contract.FaultsOf(err)}
 }
 
 func codeOf(err error) shim.Code {

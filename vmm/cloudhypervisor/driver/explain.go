@@ -2,11 +2,11 @@ package driver
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -23,8 +23,9 @@ func (m *machine) explain(err error) error {
 		return err
 	}
 	if payload := m.vm.Config.Payload; payload != nil && payload.Kernel != "" && blames(refused, "Cannot load the kernel") {
-		return fmt.Errorf("%s: want an ELF file with a PVH entry or a bzImage, arm64 an Image, and a memory.size into which it fits: %w",
-			m.fileName(payload.Kernel), err)
+		f := m.file(payload.Kernel)
+		return contract.InField(f.Field, contract.Errorf("%s: want an ELF file with a PVH entry or a bzImage, arm64 an Image, and a %s into which it fits: %w",
+			contract.ObjectName(f.Path), contract.FieldName("memory.size"), err))
 	}
 	if !blames(refused, alreadyLocked) {
 		return err
@@ -35,30 +36,30 @@ func (m *machine) explain(err error) error {
 			return strings.HasSuffix(cause, " "+d.Path) || strings.Contains(cause, " "+d.Path+":")
 		}
 		if slices.ContainsFunc(refused.Causes, ends) {
-			return inUse(m.fileName(d.Path), err)
+			return inUse(m.file(d.Path), err)
 		}
 	}
 	return err
 }
 
 // inUse says what keeps a disk's lock from being had.
-func inUse(name string, err error) error {
-	return fmt.Errorf("%s: another VM or program uses it, or the specification lists it twice: %w", name, err)
+func inUse(f plan.File, err error) error {
+	return contract.InField(f.Field, contract.Errorf("%s: another VM or program uses it, or the specification lists it twice: %w", contract.ObjectName(f.Path), err))
 }
 
 func blames(refused *chapi.Error, words string) bool {
 	return slices.ContainsFunc(refused.Causes, func(cause string) bool { return strings.Contains(cause, words) })
 }
 
-// fileName is the field and the path of what the VMM knows as /proc/self/fd/N.
-func (m *machine) fileName(path string) string {
+// file is what the VMM knows as /proc/self/fd/N.
+func (m *machine) file(path string) plan.File {
 	digits, ok := strings.CutPrefix(path, "/proc/self/fd/")
 	if !ok {
-		return path
+		return plan.File{Path: path}
 	}
 	n, err := strconv.Atoi(digits)
 	if n -= plan.FirstFile; err != nil || n < 0 || n >= len(m.link.Plan.Files) {
-		return path
+		return plan.File{Path: path}
 	}
-	return m.link.Plan.Files[n].String()
+	return m.link.Plan.Files[n]
 }

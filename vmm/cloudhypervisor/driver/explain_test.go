@@ -58,14 +58,14 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestFileName: what is none of the plan's files keeps its name.
-func TestFileName(t *testing.T) {
+// TestFile: what is none of the plan's files keeps its name.
+func TestFile(t *testing.T) {
 	m := &machine{link: control.Link{Plan: &plan.Plan{Files: []plan.File{{Path: "/srv/fw"}}}}}
 	for path, want := range map[string]string{
 		"/proc/self/fd/3": "/srv/fw", "/proc/self/fd/2": "/proc/self/fd/2", "/proc/self/fd/4": "/proc/self/fd/4",
 		"/proc/self/fd/x": "/proc/self/fd/x", "/srv/disk": "/srv/disk",
 	} {
-		if got := m.fileName(path); got != want {
+		if got := m.file(path).Path; got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/control"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -88,7 +89,7 @@ func (m *machine) fenced(err error, path string) error {
 	var refused *chapi.Error
 	denied := func(cause string) bool { return strings.Contains(strings.ToLower(cause), unix.EACCES.Error()) }
 	if errors.As(err, &refused) && blames(refused, alreadyLocked) {
-		return inUse(path, err)
+		return inUse(plan.File{Path: path}, err)
 	}
 	if !m.vm.Config.Landlock || !errors.As(err, &refused) || !slices.ContainsFunc(refused.Causes, denied) {
 		return err

@@ -1,14 +1,16 @@
 package driver
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server/control"
+	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
 var _ control.Explainer = QEMU{}
@@ -25,11 +27,11 @@ func (QEMU) Explain(p *plan.Plan, words string) (string, *shim.Error) {
 			return readable(p, words), inUse(file)
 		}
 	case has("invalid kernel header", "without PVH ELF Note", "could not load kernel", "could not open kernel file"):
-		return readable(p, words), blame(p, "boot.kernel.path", "QEMU can't boot it: want a bzImage or an ELF file with a PVH entry, on arm64 an Image")
+		return readable(p, words), blame(p, "boot.kernel.path", errors.New("QEMU can't boot it: want a bzImage or an ELF file with a PVH entry, on arm64 an Image"))
 	case has("Could not set up host forwarding rule"):
-		return readable(p, words), &shim.Error{Code: shim.CodePrecondition, Field: "networks", Message: forwardRefused(words)}
+		return readable(p, words), forwardRefused(words)
 	case has("initrd is too large", "error reading initrd", "could not load initrd"):
-		return readable(p, words), blame(p, "boot.kernel.initrd", "does it fit into the guest's memory? memory.size says how much that is")
+		return readable(p, words), blame(p, "boot.kernel.initrd", contract.Errorf("does it fit into the guest's memory? %s says how much that is", contract.FieldName("memory.size")))
 	}
 	return readable(p, words), nil
 }
@@ -42,22 +44,23 @@ func lockRefused(words string) bool {
 
 // inUse says what keeps a disk's lock from being had.
 func inUse(file plan.File) *shim.Error {
-	return &shim.Error{Code: shim.CodePrecondition, Field: file.Field, Message: fmt.Sprintf(
-		"%s: another process has it open, most likely another VM: end that first (fuser -v %s names it)", file.Path, file.Path)}
+	return fault.New(shim.CodePrecondition, file.Field, "%s: another process has it open, most likely another VM: end that first%s",
+		contract.ObjectName(file.Path), contract.Advice("fuser -v "+file.Path+" names it"))
 }
 
 // forwardRefused names the port in "... forwarding rule 'tcp:127.0.0.1:2222-:22'".
-func forwardRefused(words string) string {
+func forwardRefused(words string) *shim.Error {
 	_, rule, _ := strings.Cut(words, "forwarding rule '")
 	port, _, _ := strings.Cut(rule, "-")
-	return fmt.Sprintf("port %s of the node can't be listened on: another program has that port (ss -lntup names it), or the address is none of this machine's", port)
+	return fault.New(shim.CodePrecondition, "networks", "port %s of the node can't be listened on: another program has that port%s, or the address is none of this machine's",
+		port, contract.Advice("ss -lntup names it"))
 }
 
 // blame is a fault in the file of a field; nil: the plan has none.
-func blame(p *plan.Plan, field, message string) *shim.Error {
+func blame(p *plan.Plan, field string, message error) *shim.Error {
 	for _, f := range p.Files {
 		if f.Field == field {
-			return &shim.Error{Code: shim.CodeInvalid, Field: field, Message: f.Path + ": " + message}
+			return fault.New(shim.CodeInvalid, field, "%s: %w", contract.ObjectName(f.Path), message)
 		}
 	}
 	return nil

@@ -1,9 +1,11 @@
 package driver_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
@@ -64,5 +66,28 @@ func TestExplain(t *testing.T) {
 	}
 	if _, fault := (driver.QEMU{}).Explain(&plan.Plan{}, "invalid kernel header"); fault != nil {
 		t.Errorf("without a kernel: %v", fault)
+	}
+}
+
+// TestExplainInParts: the file and the other field are told apart from the text, and the advice.
+func TestExplainInParts(t *testing.T) {
+	p := &plan.Plan{Files: []plan.File{
+		{Kind: plan.FilePath, Field: "disks[0].path", Path: "/srv/a.qcow2"}, // 3
+		{Kind: plan.FilePath, Field: "boot.kernel.initrd", Path: "/srv/initrd"},
+	}}
+	for words, want := range map[string]contract.Fault{
+		`Failed to get "write" lock` + "\nIs another process using the image [/dev/fdset/3]?": {
+			Field: "disks[0].path", Object: "/srv/a.qcow2", Text: "/srv/a.qcow2: another process has it open, most likely another VM: end that first",
+			Advice: "fuser -v /srv/a.qcow2 names it",
+		},
+		"initrd is too large": {
+			Field: "boot.kernel.initrd", Object: "/srv/initrd", Text: "/srv/initrd: does it fit into the guest's memory? memory.size says how much that is",
+			Fields: []string{"memory.size"},
+		},
+	} {
+		_, fault := driver.QEMU{}.Explain(p, words)
+		if got := contract.FaultsOf(fault); !reflect.DeepEqual(got, []contract.Fault{want}) {
+			t.Errorf("%q: %+v, want %+v", words, got, want)
+		}
 	}
 }

@@ -95,7 +95,11 @@ func Explain(ctx context.Context, conn *net.UnixConn, p *plan.Plan, words string
 	if out.Message == "" {
 		return readable, nil
 	}
-	return readable, &shim.Error{Code: codeOf(out.Code), Field: out.Field[:min(len(out.Field), maxField)], Message: out.Message[:min(len(out.Message), wire.MaxMessageText)]}
+	about := &shim.Error{Code: codeOf(out.Code), Field: out.Field[:min(len(out.Field), maxField)], Message: out.Message[:min(len(out.Message), wire.MaxMessageText)]}
+	for _, f := range out.Faults[:min(len(out.Faults), 1)] {
+		about.Parts = append(about.Parts, f.Part())
+	}
+	return readable, about
 }
 
 // codeOf takes the codes that are about a specification or a file; a driver has no others to give.

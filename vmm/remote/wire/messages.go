@@ -116,7 +116,8 @@ type (
 		Faults []Fault `json:"faults,omitempty"`
 	}
 	RefuseSuspendResponse struct {
-		Reason string `json:"reason,omitempty"`
+		Reason string  `json:"reason,omitempty"`
+		Faults []Fault `json:"faults,omitempty"`
 	}
 	Plug struct {
 		Launch   *Launch         `json:"launch,omitempty"`
@@ -166,10 +167,11 @@ type (
 		Words string          `json:"words,omitempty"`
 	}
 	ExplainResponse struct {
-		Readable string `json:"readable,omitempty"`
-		Field    string `json:"field,omitempty"`
-		Message  string `json:"message,omitempty"`
-		Code     string `json:"code,omitempty"`
+		Readable string  `json:"readable,omitempty"`
+		Field    string  `json:"field,omitempty"`
+		Message  string  `json:"message,omitempty"`
+		Code     string  `json:"code,omitempty"`
+		Faults   []Fault `json:"faults,omitempty"`
 	}
 	StopResponse struct {
 		Ran         bool   `json:"ran,omitempty"`

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Version is the protocol's, of package vmlet.driver.v1.
@@ -68,6 +70,27 @@ type Fault struct {
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message,omitempty"`
 	UseVMM  string `json:"useVmm,omitempty"`
+	// The rest of contract.Fault, but for OtherVM.
+	Reason string   `json:"reason,omitempty"`
+	Object string   `json:"object,omitempty"`
+	Advice string   `json:"advice,omitempty"`
+	Fields []string `json:"fields,omitempty"`
+}
+
+// FaultsOf are the protocol's of contract's.
+func FaultsOf(all []contract.Fault) []Fault {
+	out := make([]Fault, len(all))
+	for i, f := range all {
+		out[i] = Fault{Field: f.Field, Message: f.Text, UseVMM: f.UseVMM, Reason: f.Reason, Object: f.Object, Advice: f.Advice, Fields: f.Fields}
+	}
+	return out
+}
+
+// Part is the fault as contract has it, bounded: a driver may say anything.
+func (f Fault) Part() contract.Fault {
+	return contract.BoundFaults([]contract.Fault{{
+		Field: f.Field, Text: f.Message, UseVMM: f.UseVMM, Reason: f.Reason, Object: f.Object, Advice: f.Advice, Fields: f.Fields,
+	}})[0]
 }
 
 // Error is how the other side says that a call failed.

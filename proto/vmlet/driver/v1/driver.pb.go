@@ -186,7 +186,15 @@ type Fault struct {
 	Field   string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// A VMM that can do it; empty: none that is known.
-	UseVmm        string `protobuf:"bytes,3,opt,name=use_vmm,json=useVmm,proto3" json:"use_vmm,omitempty"`
+	UseVmm string `protobuf:"bytes,3,opt,name=use_vmm,json=useVmm,proto3" json:"use_vmm,omitempty"`
+	// A word for programs: "SaveInstead" where a VM can be saved that can't be suspended.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The file or the host's device that it is about, in the letters in which the message names it.
+	Object string `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`
+	// For who works on the node: a command. The message does not have it.
+	Advice string `protobuf:"bytes,6,opt,name=advice,proto3" json:"advice,omitempty"`
+	// Further fields of the specification, in the letters in which the message names them.
+	Fields        []string `protobuf:"bytes,7,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +248,34 @@ func (x *Fault) GetUseVmm() string {
 		return x.UseVmm
 	}
 	return ""
+}
+
+func (x *Fault) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Fault) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *Fault) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+func (x *Fault) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type NegotiateRequest struct {
@@ -1638,7 +1674,9 @@ func (x *RefuseSuspendRequest) GetSpec() *v11.VirtualMachineSpec {
 type RefuseSuspendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why the guest can't suspend itself; empty: it can.
-	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The same in parts.
+	Faults        []*Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1678,6 +1716,13 @@ func (x *RefuseSuspendResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *RefuseSuspendResponse) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
 }
 
 // Plug is all that a plan for a device depends on, that comes or goes while the VM runs.
@@ -2128,7 +2173,9 @@ type ExplainResponse struct {
 	Field   string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// The shim's code of it.
-	Code          string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// Field and message in parts.
+	Faults        []*Fault `protobuf:"bytes,5,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2189,6 +2236,13 @@ func (x *ExplainResponse) GetCode() string {
 		return x.Code
 	}
 	return ""
+}
+
+func (x *ExplainResponse) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
 }
 
 type StopRequest struct {
@@ -6235,11 +6289,15 @@ const file_vmlet_driver_v1_driver_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06faults\x18\x03 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"P\n" +
+	"\x06faults\x18\x03 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"\xb0\x01\n" +
 	"\x05Fault\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x17\n" +
-	"\ause_vmm\x18\x03 \x01(\tR\x06useVmm\"B\n" +
+	"\ause_vmm\x18\x03 \x01(\tR\x06useVmm\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\x12\x16\n" +
+	"\x06advice\x18\x06 \x01(\tR\x06advice\x12\x16\n" +
+	"\x06fields\x18\a \x03(\tR\x06fields\"B\n" +
 	"\x10NegotiateRequest\x12\x1a\n" +
 	"\bversions\x18\x01 \x03(\rR\bversions\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\"a\n" +
@@ -6338,9 +6396,10 @@ const file_vmlet_driver_v1_driver_proto_rawDesc = "" +
 	"\x12RefuseSaveResponse\x12.\n" +
 	"\x06faults\x18\x01 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"M\n" +
 	"\x14RefuseSuspendRequest\x125\n" +
-	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"/\n" +
+	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"_\n" +
 	"\x15RefuseSuspendResponse\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x9c\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12.\n" +
+	"\x06faults\x18\x02 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"\x9c\x01\n" +
 	"\x04Plug\x12/\n" +
 	"\x06launch\x18\x01 \x01(\v2\x17.vmlet.driver.v1.LaunchR\x06launch\x123\n" +
 	"\bmanifest\x18\x02 \x01(\v2\x17.google.protobuf.StructR\bmanifest\x12\x18\n" +
@@ -6370,12 +6429,13 @@ const file_vmlet_driver_v1_driver_proto_rawDesc = "" +
 	"\bfeatures\x18\x01 \x03(\tR\bfeatures\"S\n" +
 	"\x0eExplainRequest\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.google.protobuf.StructR\x04plan\x12\x14\n" +
-	"\x05words\x18\x02 \x01(\tR\x05words\"q\n" +
+	"\x05words\x18\x02 \x01(\tR\x05words\"\xa1\x01\n" +
 	"\x0fExplainResponse\x12\x1a\n" +
 	"\breadable\x18\x01 \x01(\tR\breadable\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
-	"\x04code\x18\x04 \x01(\tR\x04code\"\r\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12.\n" +
+	"\x06faults\x18\x05 \x03(\v2\x16.vmlet.driver.v1.FaultR\x06faults\"\r\n" +
 	"\vStopRequest\"]\n" +
 	"\fStopResponse\x12\x10\n" +
 	"\x03ran\x18\x01 \x01(\bR\x03ran\x12\x18\n" +
@@ -6832,142 +6892,144 @@ var file_vmlet_driver_v1_driver_proto_depIdxs = []int32{
 	125, // 18: vmlet.driver.v1.RefuseSaveRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
 	2,   // 19: vmlet.driver.v1.RefuseSaveResponse.faults:type_name -> vmlet.driver.v1.Fault
 	125, // 20: vmlet.driver.v1.RefuseSuspendRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	13,  // 21: vmlet.driver.v1.Plug.launch:type_name -> vmlet.driver.v1.Launch
-	123, // 22: vmlet.driver.v1.Plug.manifest:type_name -> google.protobuf.Struct
-	26,  // 23: vmlet.driver.v1.PlanAttachRequest.plug:type_name -> vmlet.driver.v1.Plug
-	123, // 24: vmlet.driver.v1.PlanAttachResponse.attachment:type_name -> google.protobuf.Struct
-	26,  // 25: vmlet.driver.v1.PlanDetachRequest.plug:type_name -> vmlet.driver.v1.Plug
-	123, // 26: vmlet.driver.v1.PlanDetachResponse.detachment:type_name -> google.protobuf.Struct
-	123, // 27: vmlet.driver.v1.StartRequest.plan:type_name -> google.protobuf.Struct
-	123, // 28: vmlet.driver.v1.ExplainRequest.plan:type_name -> google.protobuf.Struct
-	123, // 29: vmlet.driver.v1.AttachRequest.instructions:type_name -> google.protobuf.Struct
-	123, // 30: vmlet.driver.v1.DetachRequest.instructions:type_name -> google.protobuf.Struct
-	123, // 31: vmlet.driver.v1.AwaitGoneRequest.instructions:type_name -> google.protobuf.Struct
-	79,  // 32: vmlet.driver.v1.StatusResponse.disk_errors:type_name -> vmlet.driver.v1.DiskError
-	126, // 33: vmlet.driver.v1.SetGuestTimeRequest.now:type_name -> google.protobuf.Timestamp
-	90,  // 34: vmlet.driver.v1.SampleResponse.disks:type_name -> vmlet.driver.v1.DiskSample
-	91,  // 35: vmlet.driver.v1.SampleResponse.guest:type_name -> vmlet.driver.v1.GuestMemory
-	126, // 36: vmlet.driver.v1.GuestMemory.updated:type_name -> google.protobuf.Timestamp
-	104, // 37: vmlet.driver.v1.AskGuestResponse.guest:type_name -> vmlet.driver.v1.Guest
-	104, // 38: vmlet.driver.v1.InspectGuestResponse.guest:type_name -> vmlet.driver.v1.Guest
-	107, // 39: vmlet.driver.v1.InspectGuestResponse.commands:type_name -> vmlet.driver.v1.GuestCommand
-	108, // 40: vmlet.driver.v1.InspectGuestResponse.users:type_name -> vmlet.driver.v1.GuestUser
-	109, // 41: vmlet.driver.v1.InspectGuestResponse.file_systems:type_name -> vmlet.driver.v1.GuestFileSystem
-	105, // 42: vmlet.driver.v1.Guest.os:type_name -> vmlet.driver.v1.GuestOs
-	106, // 43: vmlet.driver.v1.Guest.interfaces:type_name -> vmlet.driver.v1.GuestInterface
-	126, // 44: vmlet.driver.v1.GuestUser.login:type_name -> google.protobuf.Timestamp
-	110, // 45: vmlet.driver.v1.GuestFileSystem.disks:type_name -> vmlet.driver.v1.GuestDisk
-	126, // 46: vmlet.driver.v1.EventRequest.time:type_name -> google.protobuf.Timestamp
-	127, // 47: vmlet.driver.v1.EventRequest.data:type_name -> google.protobuf.Value
-	3,   // 48: vmlet.driver.v1.DriverService.Negotiate:input_type -> vmlet.driver.v1.NegotiateRequest
-	5,   // 49: vmlet.driver.v1.DriverService.Describe:input_type -> vmlet.driver.v1.DescribeRequest
-	8,   // 50: vmlet.driver.v1.DriverService.Defaults:input_type -> vmlet.driver.v1.DefaultsRequest
-	11,  // 51: vmlet.driver.v1.DriverService.Validate:input_type -> vmlet.driver.v1.ValidateRequest
-	16,  // 52: vmlet.driver.v1.DriverService.Plan:input_type -> vmlet.driver.v1.PlanRequest
-	18,  // 53: vmlet.driver.v1.DriverService.Manifest:input_type -> vmlet.driver.v1.ManifestRequest
-	20,  // 54: vmlet.driver.v1.DriverService.CheckImage:input_type -> vmlet.driver.v1.CheckImageRequest
-	22,  // 55: vmlet.driver.v1.DriverService.RefuseSave:input_type -> vmlet.driver.v1.RefuseSaveRequest
-	24,  // 56: vmlet.driver.v1.DriverService.RefuseSuspend:input_type -> vmlet.driver.v1.RefuseSuspendRequest
-	27,  // 57: vmlet.driver.v1.DriverService.PlanAttach:input_type -> vmlet.driver.v1.PlanAttachRequest
-	29,  // 58: vmlet.driver.v1.DriverService.PlanDetach:input_type -> vmlet.driver.v1.PlanDetachRequest
-	31,  // 59: vmlet.driver.v1.DriverService.Start:input_type -> vmlet.driver.v1.StartRequest
-	33,  // 60: vmlet.driver.v1.DriverService.Explain:input_type -> vmlet.driver.v1.ExplainRequest
-	35,  // 61: vmlet.driver.v1.DriverService.Stop:input_type -> vmlet.driver.v1.StopRequest
-	37,  // 62: vmlet.driver.v1.DriverService.Continue:input_type -> vmlet.driver.v1.ContinueRequest
-	39,  // 63: vmlet.driver.v1.DriverService.SaveState:input_type -> vmlet.driver.v1.SaveStateRequest
-	41,  // 64: vmlet.driver.v1.DriverService.Regain:input_type -> vmlet.driver.v1.RegainRequest
-	43,  // 65: vmlet.driver.v1.DriverService.LoadState:input_type -> vmlet.driver.v1.LoadStateRequest
-	45,  // 66: vmlet.driver.v1.DriverService.PowerDown:input_type -> vmlet.driver.v1.PowerDownRequest
-	47,  // 67: vmlet.driver.v1.DriverService.Quit:input_type -> vmlet.driver.v1.QuitRequest
-	49,  // 68: vmlet.driver.v1.DriverService.Ending:input_type -> vmlet.driver.v1.EndingRequest
-	51,  // 69: vmlet.driver.v1.DriverService.VcpuThreads:input_type -> vmlet.driver.v1.VcpuThreadsRequest
-	53,  // 70: vmlet.driver.v1.DriverService.Attach:input_type -> vmlet.driver.v1.AttachRequest
-	55,  // 71: vmlet.driver.v1.DriverService.Detach:input_type -> vmlet.driver.v1.DetachRequest
-	57,  // 72: vmlet.driver.v1.DriverService.AwaitGone:input_type -> vmlet.driver.v1.AwaitGoneRequest
-	59,  // 73: vmlet.driver.v1.DriverService.Freeze:input_type -> vmlet.driver.v1.FreezeRequest
-	61,  // 74: vmlet.driver.v1.DriverService.Thaw:input_type -> vmlet.driver.v1.ThawRequest
-	63,  // 75: vmlet.driver.v1.DriverService.Ping:input_type -> vmlet.driver.v1.PingRequest
-	65,  // 76: vmlet.driver.v1.DriverService.Exec:input_type -> vmlet.driver.v1.ExecRequest
-	67,  // 77: vmlet.driver.v1.DriverService.Reboot:input_type -> vmlet.driver.v1.RebootRequest
-	69,  // 78: vmlet.driver.v1.DriverService.SetKeys:input_type -> vmlet.driver.v1.SetKeysRequest
-	71,  // 79: vmlet.driver.v1.DriverService.SetPassword:input_type -> vmlet.driver.v1.SetPasswordRequest
-	73,  // 80: vmlet.driver.v1.DriverService.AddDisplay:input_type -> vmlet.driver.v1.AddDisplayRequest
-	75,  // 81: vmlet.driver.v1.DriverService.Watch:input_type -> vmlet.driver.v1.WatchRequest
-	77,  // 82: vmlet.driver.v1.DriverService.Status:input_type -> vmlet.driver.v1.StatusRequest
-	80,  // 83: vmlet.driver.v1.DriverService.Pause:input_type -> vmlet.driver.v1.PauseRequest
-	82,  // 84: vmlet.driver.v1.DriverService.Resume:input_type -> vmlet.driver.v1.ResumeRequest
-	84,  // 85: vmlet.driver.v1.DriverService.Reset:input_type -> vmlet.driver.v1.ResetRequest
-	86,  // 86: vmlet.driver.v1.DriverService.SetGuestTime:input_type -> vmlet.driver.v1.SetGuestTimeRequest
-	88,  // 87: vmlet.driver.v1.DriverService.Sample:input_type -> vmlet.driver.v1.SampleRequest
-	92,  // 88: vmlet.driver.v1.DriverService.Rest:input_type -> vmlet.driver.v1.RestRequest
-	94,  // 89: vmlet.driver.v1.DriverService.Size:input_type -> vmlet.driver.v1.SizeRequest
-	96,  // 90: vmlet.driver.v1.DriverService.SetVcpus:input_type -> vmlet.driver.v1.SetVcpusRequest
-	98,  // 91: vmlet.driver.v1.DriverService.SetMemory:input_type -> vmlet.driver.v1.SetMemoryRequest
-	100, // 92: vmlet.driver.v1.DriverService.AskGuest:input_type -> vmlet.driver.v1.AskGuestRequest
-	102, // 93: vmlet.driver.v1.DriverService.InspectGuest:input_type -> vmlet.driver.v1.InspectGuestRequest
-	111, // 94: vmlet.driver.v1.DriverService.SuspendGuest:input_type -> vmlet.driver.v1.SuspendGuestRequest
-	113, // 95: vmlet.driver.v1.DriverService.Screenshot:input_type -> vmlet.driver.v1.ScreenshotRequest
-	115, // 96: vmlet.driver.v1.HostService.Dial:input_type -> vmlet.driver.v1.DialRequest
-	117, // 97: vmlet.driver.v1.HostService.Listen:input_type -> vmlet.driver.v1.ListenRequest
-	119, // 98: vmlet.driver.v1.HostService.GuestReset:input_type -> vmlet.driver.v1.GuestResetRequest
-	121, // 99: vmlet.driver.v1.HostService.Event:input_type -> vmlet.driver.v1.EventRequest
-	4,   // 100: vmlet.driver.v1.DriverService.Negotiate:output_type -> vmlet.driver.v1.NegotiateResponse
-	6,   // 101: vmlet.driver.v1.DriverService.Describe:output_type -> vmlet.driver.v1.DescribeResponse
-	9,   // 102: vmlet.driver.v1.DriverService.Defaults:output_type -> vmlet.driver.v1.DefaultsResponse
-	12,  // 103: vmlet.driver.v1.DriverService.Validate:output_type -> vmlet.driver.v1.ValidateResponse
-	17,  // 104: vmlet.driver.v1.DriverService.Plan:output_type -> vmlet.driver.v1.PlanResponse
-	19,  // 105: vmlet.driver.v1.DriverService.Manifest:output_type -> vmlet.driver.v1.ManifestResponse
-	21,  // 106: vmlet.driver.v1.DriverService.CheckImage:output_type -> vmlet.driver.v1.CheckImageResponse
-	23,  // 107: vmlet.driver.v1.DriverService.RefuseSave:output_type -> vmlet.driver.v1.RefuseSaveResponse
-	25,  // 108: vmlet.driver.v1.DriverService.RefuseSuspend:output_type -> vmlet.driver.v1.RefuseSuspendResponse
-	28,  // 109: vmlet.driver.v1.DriverService.PlanAttach:output_type -> vmlet.driver.v1.PlanAttachResponse
-	30,  // 110: vmlet.driver.v1.DriverService.PlanDetach:output_type -> vmlet.driver.v1.PlanDetachResponse
-	32,  // 111: vmlet.driver.v1.DriverService.Start:output_type -> vmlet.driver.v1.StartResponse
-	34,  // 112: vmlet.driver.v1.DriverService.Explain:output_type -> vmlet.driver.v1.ExplainResponse
-	36,  // 113: vmlet.driver.v1.DriverService.Stop:output_type -> vmlet.driver.v1.StopResponse
-	38,  // 114: vmlet.driver.v1.DriverService.Continue:output_type -> vmlet.driver.v1.ContinueResponse
-	40,  // 115: vmlet.driver.v1.DriverService.SaveState:output_type -> vmlet.driver.v1.SaveStateResponse
-	42,  // 116: vmlet.driver.v1.DriverService.Regain:output_type -> vmlet.driver.v1.RegainResponse
-	44,  // 117: vmlet.driver.v1.DriverService.LoadState:output_type -> vmlet.driver.v1.LoadStateResponse
-	46,  // 118: vmlet.driver.v1.DriverService.PowerDown:output_type -> vmlet.driver.v1.PowerDownResponse
-	48,  // 119: vmlet.driver.v1.DriverService.Quit:output_type -> vmlet.driver.v1.QuitResponse
-	50,  // 120: vmlet.driver.v1.DriverService.Ending:output_type -> vmlet.driver.v1.EndingResponse
-	52,  // 121: vmlet.driver.v1.DriverService.VcpuThreads:output_type -> vmlet.driver.v1.VcpuThreadsResponse
-	54,  // 122: vmlet.driver.v1.DriverService.Attach:output_type -> vmlet.driver.v1.AttachResponse
-	56,  // 123: vmlet.driver.v1.DriverService.Detach:output_type -> vmlet.driver.v1.DetachResponse
-	58,  // 124: vmlet.driver.v1.DriverService.AwaitGone:output_type -> vmlet.driver.v1.AwaitGoneResponse
-	60,  // 125: vmlet.driver.v1.DriverService.Freeze:output_type -> vmlet.driver.v1.FreezeResponse
-	62,  // 126: vmlet.driver.v1.DriverService.Thaw:output_type -> vmlet.driver.v1.ThawResponse
-	64,  // 127: vmlet.driver.v1.DriverService.Ping:output_type -> vmlet.driver.v1.PingResponse
-	66,  // 128: vmlet.driver.v1.DriverService.Exec:output_type -> vmlet.driver.v1.ExecResponse
-	68,  // 129: vmlet.driver.v1.DriverService.Reboot:output_type -> vmlet.driver.v1.RebootResponse
-	70,  // 130: vmlet.driver.v1.DriverService.SetKeys:output_type -> vmlet.driver.v1.SetKeysResponse
-	72,  // 131: vmlet.driver.v1.DriverService.SetPassword:output_type -> vmlet.driver.v1.SetPasswordResponse
-	74,  // 132: vmlet.driver.v1.DriverService.AddDisplay:output_type -> vmlet.driver.v1.AddDisplayResponse
-	76,  // 133: vmlet.driver.v1.DriverService.Watch:output_type -> vmlet.driver.v1.WatchResponse
-	78,  // 134: vmlet.driver.v1.DriverService.Status:output_type -> vmlet.driver.v1.StatusResponse
-	81,  // 135: vmlet.driver.v1.DriverService.Pause:output_type -> vmlet.driver.v1.PauseResponse
-	83,  // 136: vmlet.driver.v1.DriverService.Resume:output_type -> vmlet.driver.v1.ResumeResponse
-	85,  // 137: vmlet.driver.v1.DriverService.Reset:output_type -> vmlet.driver.v1.ResetResponse
-	87,  // 138: vmlet.driver.v1.DriverService.SetGuestTime:output_type -> vmlet.driver.v1.SetGuestTimeResponse
-	89,  // 139: vmlet.driver.v1.DriverService.Sample:output_type -> vmlet.driver.v1.SampleResponse
-	93,  // 140: vmlet.driver.v1.DriverService.Rest:output_type -> vmlet.driver.v1.RestResponse
-	95,  // 141: vmlet.driver.v1.DriverService.Size:output_type -> vmlet.driver.v1.SizeResponse
-	97,  // 142: vmlet.driver.v1.DriverService.SetVcpus:output_type -> vmlet.driver.v1.SetVcpusResponse
-	99,  // 143: vmlet.driver.v1.DriverService.SetMemory:output_type -> vmlet.driver.v1.SetMemoryResponse
-	101, // 144: vmlet.driver.v1.DriverService.AskGuest:output_type -> vmlet.driver.v1.AskGuestResponse
-	103, // 145: vmlet.driver.v1.DriverService.InspectGuest:output_type -> vmlet.driver.v1.InspectGuestResponse
-	112, // 146: vmlet.driver.v1.DriverService.SuspendGuest:output_type -> vmlet.driver.v1.SuspendGuestResponse
-	114, // 147: vmlet.driver.v1.DriverService.Screenshot:output_type -> vmlet.driver.v1.ScreenshotResponse
-	116, // 148: vmlet.driver.v1.HostService.Dial:output_type -> vmlet.driver.v1.DialResponse
-	118, // 149: vmlet.driver.v1.HostService.Listen:output_type -> vmlet.driver.v1.ListenResponse
-	120, // 150: vmlet.driver.v1.HostService.GuestReset:output_type -> vmlet.driver.v1.GuestResetResponse
-	122, // 151: vmlet.driver.v1.HostService.Event:output_type -> vmlet.driver.v1.EventResponse
-	100, // [100:152] is the sub-list for method output_type
-	48,  // [48:100] is the sub-list for method input_type
-	48,  // [48:48] is the sub-list for extension type_name
-	48,  // [48:48] is the sub-list for extension extendee
-	0,   // [0:48] is the sub-list for field type_name
+	2,   // 21: vmlet.driver.v1.RefuseSuspendResponse.faults:type_name -> vmlet.driver.v1.Fault
+	13,  // 22: vmlet.driver.v1.Plug.launch:type_name -> vmlet.driver.v1.Launch
+	123, // 23: vmlet.driver.v1.Plug.manifest:type_name -> google.protobuf.Struct
+	26,  // 24: vmlet.driver.v1.PlanAttachRequest.plug:type_name -> vmlet.driver.v1.Plug
+	123, // 25: vmlet.driver.v1.PlanAttachResponse.attachment:type_name -> google.protobuf.Struct
+	26,  // 26: vmlet.driver.v1.PlanDetachRequest.plug:type_name -> vmlet.driver.v1.Plug
+	123, // 27: vmlet.driver.v1.PlanDetachResponse.detachment:type_name -> google.protobuf.Struct
+	123, // 28: vmlet.driver.v1.StartRequest.plan:type_name -> google.protobuf.Struct
+	123, // 29: vmlet.driver.v1.ExplainRequest.plan:type_name -> google.protobuf.Struct
+	2,   // 30: vmlet.driver.v1.ExplainResponse.faults:type_name -> vmlet.driver.v1.Fault
+	123, // 31: vmlet.driver.v1.AttachRequest.instructions:type_name -> google.protobuf.Struct
+	123, // 32: vmlet.driver.v1.DetachRequest.instructions:type_name -> google.protobuf.Struct
+	123, // 33: vmlet.driver.v1.AwaitGoneRequest.instructions:type_name -> google.protobuf.Struct
+	79,  // 34: vmlet.driver.v1.StatusResponse.disk_errors:type_name -> vmlet.driver.v1.DiskError
+	126, // 35: vmlet.driver.v1.SetGuestTimeRequest.now:type_name -> google.protobuf.Timestamp
+	90,  // 36: vmlet.driver.v1.SampleResponse.disks:type_name -> vmlet.driver.v1.DiskSample
+	91,  // 37: vmlet.driver.v1.SampleResponse.guest:type_name -> vmlet.driver.v1.GuestMemory
+	126, // 38: vmlet.driver.v1.GuestMemory.updated:type_name -> google.protobuf.Timestamp
+	104, // 39: vmlet.driver.v1.AskGuestResponse.guest:type_name -> vmlet.driver.v1.Guest
+	104, // 40: vmlet.driver.v1.InspectGuestResponse.guest:type_name -> vmlet.driver.v1.Guest
+	107, // 41: vmlet.driver.v1.InspectGuestResponse.commands:type_name -> vmlet.driver.v1.GuestCommand
+	108, // 42: vmlet.driver.v1.InspectGuestResponse.users:type_name -> vmlet.driver.v1.GuestUser
+	109, // 43: vmlet.driver.v1.InspectGuestResponse.file_systems:type_name -> vmlet.driver.v1.GuestFileSystem
+	105, // 44: vmlet.driver.v1.Guest.os:type_name -> vmlet.driver.v1.GuestOs
+	106, // 45: vmlet.driver.v1.Guest.interfaces:type_name -> vmlet.driver.v1.GuestInterface
+	126, // 46: vmlet.driver.v1.GuestUser.login:type_name -> google.protobuf.Timestamp
+	110, // 47: vmlet.driver.v1.GuestFileSystem.disks:type_name -> vmlet.driver.v1.GuestDisk
+	126, // 48: vmlet.driver.v1.EventRequest.time:type_name -> google.protobuf.Timestamp
+	127, // 49: vmlet.driver.v1.EventRequest.data:type_name -> google.protobuf.Value
+	3,   // 50: vmlet.driver.v1.DriverService.Negotiate:input_type -> vmlet.driver.v1.NegotiateRequest
+	5,   // 51: vmlet.driver.v1.DriverService.Describe:input_type -> vmlet.driver.v1.DescribeRequest
+	8,   // 52: vmlet.driver.v1.DriverService.Defaults:input_type -> vmlet.driver.v1.DefaultsRequest
+	11,  // 53: vmlet.driver.v1.DriverService.Validate:input_type -> vmlet.driver.v1.ValidateRequest
+	16,  // 54: vmlet.driver.v1.DriverService.Plan:input_type -> vmlet.driver.v1.PlanRequest
+	18,  // 55: vmlet.driver.v1.DriverService.Manifest:input_type -> vmlet.driver.v1.ManifestRequest
+	20,  // 56: vmlet.driver.v1.DriverService.CheckImage:input_type -> vmlet.driver.v1.CheckImageRequest
+	22,  // 57: vmlet.driver.v1.DriverService.RefuseSave:input_type -> vmlet.driver.v1.RefuseSaveRequest
+	24,  // 58: vmlet.driver.v1.DriverService.RefuseSuspend:input_type -> vmlet.driver.v1.RefuseSuspendRequest
+	27,  // 59: vmlet.driver.v1.DriverService.PlanAttach:input_type -> vmlet.driver.v1.PlanAttachRequest
+	29,  // 60: vmlet.driver.v1.DriverService.PlanDetach:input_type -> vmlet.driver.v1.PlanDetachRequest
+	31,  // 61: vmlet.driver.v1.DriverService.Start:input_type -> vmlet.driver.v1.StartRequest
+	33,  // 62: vmlet.driver.v1.DriverService.Explain:input_type -> vmlet.driver.v1.ExplainRequest
+	35,  // 63: vmlet.driver.v1.DriverService.Stop:input_type -> vmlet.driver.v1.StopRequest
+	37,  // 64: vmlet.driver.v1.DriverService.Continue:input_type -> vmlet.driver.v1.ContinueRequest
+	39,  // 65: vmlet.driver.v1.DriverService.SaveState:input_type -> vmlet.driver.v1.SaveStateRequest
+	41,  // 66: vmlet.driver.v1.DriverService.Regain:input_type -> vmlet.driver.v1.RegainRequest
+	43,  // 67: vmlet.driver.v1.DriverService.LoadState:input_type -> vmlet.driver.v1.LoadStateRequest
+	45,  // 68: vmlet.driver.v1.DriverService.PowerDown:input_type -> vmlet.driver.v1.PowerDownRequest
+	47,  // 69: vmlet.driver.v1.DriverService.Quit:input_type -> vmlet.driver.v1.QuitRequest
+	49,  // 70: vmlet.driver.v1.DriverService.Ending:input_type -> vmlet.driver.v1.EndingRequest
+	51,  // 71: vmlet.driver.v1.DriverService.VcpuThreads:input_type -> vmlet.driver.v1.VcpuThreadsRequest
+	53,  // 72: vmlet.driver.v1.DriverService.Attach:input_type -> vmlet.driver.v1.AttachRequest
+	55,  // 73: vmlet.driver.v1.DriverService.Detach:input_type -> vmlet.driver.v1.DetachRequest
+	57,  // 74: vmlet.driver.v1.DriverService.AwaitGone:input_type -> vmlet.driver.v1.AwaitGoneRequest
+	59,  // 75: vmlet.driver.v1.DriverService.Freeze:input_type -> vmlet.driver.v1.FreezeRequest
+	61,  // 76: vmlet.driver.v1.DriverService.Thaw:input_type -> vmlet.driver.v1.ThawRequest
+	63,  // 77: vmlet.driver.v1.DriverService.Ping:input_type -> vmlet.driver.v1.PingRequest
+	65,  // 78: vmlet.driver.v1.DriverService.Exec:input_type -> vmlet.driver.v1.ExecRequest
+	67,  // 79: vmlet.driver.v1.DriverService.Reboot:input_type -> vmlet.driver.v1.RebootRequest
+	69,  // 80: vmlet.driver.v1.DriverService.SetKeys:input_type -> vmlet.driver.v1.SetKeysRequest
+	71,  // 81: vmlet.driver.v1.DriverService.SetPassword:input_type -> vmlet.driver.v1.SetPasswordRequest
+	73,  // 82: vmlet.driver.v1.DriverService.AddDisplay:input_type -> vmlet.driver.v1.AddDisplayRequest
+	75,  // 83: vmlet.driver.v1.DriverService.Watch:input_type -> vmlet.driver.v1.WatchRequest
+	77,  // 84: vmlet.driver.v1.DriverService.Status:input_type -> vmlet.driver.v1.StatusRequest
+	80,  // 85: vmlet.driver.v1.DriverService.Pause:input_type -> vmlet.driver.v1.PauseRequest
+	82,  // 86: vmlet.driver.v1.DriverService.Resume:input_type -> vmlet.driver.v1.ResumeRequest
+	84,  // 87: vmlet.driver.v1.DriverService.Reset:input_type -> vmlet.driver.v1.ResetRequest
+	86,  // 88: vmlet.driver.v1.DriverService.SetGuestTime:input_type -> vmlet.driver.v1.SetGuestTimeRequest
+	88,  // 89: vmlet.driver.v1.DriverService.Sample:input_type -> vmlet.driver.v1.SampleRequest
+	92,  // 90: vmlet.driver.v1.DriverService.Rest:input_type -> vmlet.driver.v1.RestRequest
+	94,  // 91: vmlet.driver.v1.DriverService.Size:input_type -> vmlet.driver.v1.SizeRequest
+	96,  // 92: vmlet.driver.v1.DriverService.SetVcpus:input_type -> vmlet.driver.v1.SetVcpusRequest
+	98,  // 93: vmlet.driver.v1.DriverService.SetMemory:input_type -> vmlet.driver.v1.SetMemoryRequest
+	100, // 94: vmlet.driver.v1.DriverService.AskGuest:input_type -> vmlet.driver.v1.AskGuestRequest
+	102, // 95: vmlet.driver.v1.DriverService.InspectGuest:input_type -> vmlet.driver.v1.InspectGuestRequest
+	111, // 96: vmlet.driver.v1.DriverService.SuspendGuest:input_type -> vmlet.driver.v1.SuspendGuestRequest
+	113, // 97: vmlet.driver.v1.DriverService.Screenshot:input_type -> vmlet.driver.v1.ScreenshotRequest
+	115, // 98: vmlet.driver.v1.HostService.Dial:input_type -> vmlet.driver.v1.DialRequest
+	117, // 99: vmlet.driver.v1.HostService.Listen:input_type -> vmlet.driver.v1.ListenRequest
+	119, // 100: vmlet.driver.v1.HostService.GuestReset:input_type -> vmlet.driver.v1.GuestResetRequest
+	121, // 101: vmlet.driver.v1.HostService.Event:input_type -> vmlet.driver.v1.EventRequest
+	4,   // 102: vmlet.driver.v1.DriverService.Negotiate:output_type -> vmlet.driver.v1.NegotiateResponse
+	6,   // 103: vmlet.driver.v1.DriverService.Describe:output_type -> vmlet.driver.v1.DescribeResponse
+	9,   // 104: vmlet.driver.v1.DriverService.Defaults:output_type -> vmlet.driver.v1.DefaultsResponse
+	12,  // 105: vmlet.driver.v1.DriverService.Validate:output_type -> vmlet.driver.v1.ValidateResponse
+	17,  // 106: vmlet.driver.v1.DriverService.Plan:output_type -> vmlet.driver.v1.PlanResponse
+	19,  // 107: vmlet.driver.v1.DriverService.Manifest:output_type -> vmlet.driver.v1.ManifestResponse
+	21,  // 108: vmlet.driver.v1.DriverService.CheckImage:output_type -> vmlet.driver.v1.CheckImageResponse
+	23,  // 109: vmlet.driver.v1.DriverService.RefuseSave:output_type -> vmlet.driver.v1.RefuseSaveResponse
+	25,  // 110: vmlet.driver.v1.DriverService.RefuseSuspend:output_type -> vmlet.driver.v1.RefuseSuspendResponse
+	28,  // 111: vmlet.driver.v1.DriverService.PlanAttach:output_type -> vmlet.driver.v1.PlanAttachResponse
+	30,  // 112: vmlet.driver.v1.DriverService.PlanDetach:output_type -> vmlet.driver.v1.PlanDetachResponse
+	32,  // 113: vmlet.driver.v1.DriverService.Start:output_type -> vmlet.driver.v1.StartResponse
+	34,  // 114: vmlet.driver.v1.DriverService.Explain:output_type -> vmlet.driver.v1.ExplainResponse
+	36,  // 115: vmlet.driver.v1.DriverService.Stop:output_type -> vmlet.driver.v1.StopResponse
+	38,  // 116: vmlet.driver.v1.DriverService.Continue:output_type -> vmlet.driver.v1.ContinueResponse
+	40,  // 117: vmlet.driver.v1.DriverService.SaveState:output_type -> vmlet.driver.v1.SaveStateResponse
+	42,  // 118: vmlet.driver.v1.DriverService.Regain:output_type -> vmlet.driver.v1.RegainResponse
+	44,  // 119: vmlet.driver.v1.DriverService.LoadState:output_type -> vmlet.driver.v1.LoadStateResponse
+	46,  // 120: vmlet.driver.v1.DriverService.PowerDown:output_type -> vmlet.driver.v1.PowerDownResponse
+	48,  // 121: vmlet.driver.v1.DriverService.Quit:output_type -> vmlet.driver.v1.QuitResponse
+	50,  // 122: vmlet.driver.v1.DriverService.Ending:output_type -> vmlet.driver.v1.EndingResponse
+	52,  // 123: vmlet.driver.v1.DriverService.VcpuThreads:output_type -> vmlet.driver.v1.VcpuThreadsResponse
+	54,  // 124: vmlet.driver.v1.DriverService.Attach:output_type -> vmlet.driver.v1.AttachResponse
+	56,  // 125: vmlet.driver.v1.DriverService.Detach:output_type -> vmlet.driver.v1.DetachResponse
+	58,  // 126: vmlet.driver.v1.DriverService.AwaitGone:output_type -> vmlet.driver.v1.AwaitGoneResponse
+	60,  // 127: vmlet.driver.v1.DriverService.Freeze:output_type -> vmlet.driver.v1.FreezeResponse
+	62,  // 128: vmlet.driver.v1.DriverService.Thaw:output_type -> vmlet.driver.v1.ThawResponse
+	64,  // 129: vmlet.driver.v1.DriverService.Ping:output_type -> vmlet.driver.v1.PingResponse
+	66,  // 130: vmlet.driver.v1.DriverService.Exec:output_type -> vmlet.driver.v1.ExecResponse
+	68,  // 131: vmlet.driver.v1.DriverService.Reboot:output_type -> vmlet.driver.v1.RebootResponse
+	70,  // 132: vmlet.driver.v1.DriverService.SetKeys:output_type -> vmlet.driver.v1.SetKeysResponse
+	72,  // 133: vmlet.driver.v1.DriverService.SetPassword:output_type -> vmlet.driver.v1.SetPasswordResponse
+	74,  // 134: vmlet.driver.v1.DriverService.AddDisplay:output_type -> vmlet.driver.v1.AddDisplayResponse
+	76,  // 135: vmlet.driver.v1.DriverService.Watch:output_type -> vmlet.driver.v1.WatchResponse
+	78,  // 136: vmlet.driver.v1.DriverService.Status:output_type -> vmlet.driver.v1.StatusResponse
+	81,  // 137: vmlet.driver.v1.DriverService.Pause:output_type -> vmlet.driver.v1.PauseResponse
+	83,  // 138: vmlet.driver.v1.DriverService.Resume:output_type -> vmlet.driver.v1.ResumeResponse
+	85,  // 139: vmlet.driver.v1.DriverService.Reset:output_type -> vmlet.driver.v1.ResetResponse
+	87,  // 140: vmlet.driver.v1.DriverService.SetGuestTime:output_type -> vmlet.driver.v1.SetGuestTimeResponse
+	89,  // 141: vmlet.driver.v1.DriverService.Sample:output_type -> vmlet.driver.v1.SampleResponse
+	93,  // 142: vmlet.driver.v1.DriverService.Rest:output_type -> vmlet.driver.v1.RestResponse
+	95,  // 143: vmlet.driver.v1.DriverService.Size:output_type -> vmlet.driver.v1.SizeResponse
+	97,  // 144: vmlet.driver.v1.DriverService.SetVcpus:output_type -> vmlet.driver.v1.SetVcpusResponse
+	99,  // 145: vmlet.driver.v1.DriverService.SetMemory:output_type -> vmlet.driver.v1.SetMemoryResponse
+	101, // 146: vmlet.driver.v1.DriverService.AskGuest:output_type -> vmlet.driver.v1.AskGuestResponse
+	103, // 147: vmlet.driver.v1.DriverService.InspectGuest:output_type -> vmlet.driver.v1.InspectGuestResponse
+	112, // 148: vmlet.driver.v1.DriverService.SuspendGuest:output_type -> vmlet.driver.v1.SuspendGuestResponse
+	114, // 149: vmlet.driver.v1.DriverService.Screenshot:output_type -> vmlet.driver.v1.ScreenshotResponse
+	116, // 150: vmlet.driver.v1.HostService.Dial:output_type -> vmlet.driver.v1.DialResponse
+	118, // 151: vmlet.driver.v1.HostService.Listen:output_type -> vmlet.driver.v1.ListenResponse
+	120, // 152: vmlet.driver.v1.HostService.GuestReset:output_type -> vmlet.driver.v1.GuestResetResponse
+	122, // 153: vmlet.driver.v1.HostService.Event:output_type -> vmlet.driver.v1.EventResponse
+	102, // [102:154] is the sub-list for method output_type
+	50,  // [50:102] is the sub-list for method input_type
+	50,  // [50:50] is the sub-list for extension type_name
+	50,  // [50:50] is the sub-list for extension extendee
+	0,   // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_driver_v1_driver_proto_init() }

@@ -385,9 +385,11 @@ type VirtualMachineStatus struct {
 	// Why the guest has the VMM's own network in place of its pod's; empty: it has not.
 	NetworkLimited string `protobuf:"bytes,20,opt,name=network_limited,json=networkLimited,proto3" json:"network_limited,omitempty"`
 	// What is wrong, in parts, where that is known. The message says the same.
-	Faults        []*Fault `protobuf:"bytes,21,rep,name=faults,proto3" json:"faults,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Faults []*Fault `protobuf:"bytes,21,rep,name=faults,proto3" json:"faults,omitempty"`
+	// network_limited in parts.
+	NetworkLimitedFaults []*Fault `protobuf:"bytes,22,rep,name=network_limited_faults,json=networkLimitedFaults,proto3" json:"network_limited_faults,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *VirtualMachineStatus) Reset() {
@@ -567,6 +569,13 @@ func (x *VirtualMachineStatus) GetFaults() []*Fault {
 	return nil
 }
 
+func (x *VirtualMachineStatus) GetNetworkLimitedFaults() []*Fault {
+	if x != nil {
+		return x.NetworkLimitedFaults
+	}
+	return nil
+}
+
 // Fault is one thing that is wrong, in parts: each reader puts them together in the words of its
 // own users.
 type Fault struct {
@@ -575,14 +584,19 @@ type Fault struct {
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The field of the specification that is at fault: "disks[1].serial".
 	Field string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
-	// The file or the host's device that it is about; the text does not name it.
+	// The file, the host's device or the interface that it is about. Where the text names it, it does
+	// so in the same letters.
 	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
 	// What was found and what is wanted.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	// A VMM that can do what this one can't.
 	UseVmm string `protobuf:"bytes,5,opt,name=use_vmm,json=useVmm,proto3" json:"use_vmm,omitempty"`
 	// For who works on the node: a command, or a flag of vmlet's.
-	Advice        string `protobuf:"bytes,6,opt,name=advice,proto3" json:"advice,omitempty"`
+	Advice string `protobuf:"bytes,6,opt,name=advice,proto3" json:"advice,omitempty"`
+	// Another VM that has to do with it, by its name in this API. The text names it as "vm NAME".
+	OtherVm string `protobuf:"bytes,7,opt,name=other_vm,json=otherVm,proto3" json:"other_vm,omitempty"`
+	// Further fields of the specification, in the letters in which the text names them.
+	Fields        []string `protobuf:"bytes,8,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -657,6 +671,20 @@ func (x *Fault) GetAdvice() string {
 		return x.Advice
 	}
 	return ""
+}
+
+func (x *Fault) GetOtherVm() string {
+	if x != nil {
+		return x.OtherVm
+	}
+	return ""
+}
+
+func (x *Fault) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 // Faults is a detail of an error's status. The status's message says the same.
@@ -1099,7 +1127,9 @@ type GuestCredentials struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Synchronized bool                   `protobuf:"varint,1,opt,name=synchronized,proto3" json:"synchronized,omitempty"`
 	// Why not.
-	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The message in parts.
+	Faults        []*Fault `protobuf:"bytes,3,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1146,6 +1176,13 @@ func (x *GuestCredentials) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *GuestCredentials) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
 }
 
 // GuestAgentCondition is how it is with the agent in a guest, whichever agent its VMM speaks to.
@@ -5156,7 +5193,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
-	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xdd\a\n" +
+	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xa9\b\n" +
 	"\x14VirtualMachineStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -5186,14 +5223,17 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"end_reason\x18\x12 \x01(\x0e2\x18.vmlet.node.v1.EndReasonR\tendReason\x12!\n" +
 	"\fmachine_type\x18\x13 \x01(\tR\vmachineType\x12'\n" +
 	"\x0fnetwork_limited\x18\x14 \x01(\tR\x0enetworkLimited\x12,\n" +
-	"\x06faults\x18\x15 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\"\x92\x01\n" +
+	"\x06faults\x18\x15 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\x12J\n" +
+	"\x16network_limited_faults\x18\x16 \x03(\v2\x14.vmlet.node.v1.FaultR\x14networkLimitedFaults\"\xc5\x01\n" +
 	"\x05Fault\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x16\n" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x17\n" +
 	"\ause_vmm\x18\x05 \x01(\tR\x06useVmm\x12\x16\n" +
-	"\x06advice\x18\x06 \x01(\tR\x06advice\"6\n" +
+	"\x06advice\x18\x06 \x01(\tR\x06advice\x12\x19\n" +
+	"\bother_vm\x18\a \x01(\tR\aotherVm\x12\x16\n" +
+	"\x06fields\x18\b \x03(\tR\x06fields\"6\n" +
 	"\x06Faults\x12,\n" +
 	"\x06faults\x18\x01 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\"p\n" +
 	"\fPodReference\x12\x1c\n" +
@@ -5227,10 +5267,11 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"interfaces\x12V\n" +
 	"\x15guest_agent_condition\x18\a \x01(\v2\".vmlet.node.v1.GuestAgentConditionR\x13guestAgentCondition\x12(\n" +
 	"\x10fs_freeze_status\x18\b \x01(\tR\x0efsFreezeStatus\x12A\n" +
-	"\vcredentials\x18\t \x01(\v2\x1f.vmlet.node.v1.GuestCredentialsR\vcredentials\"P\n" +
+	"\vcredentials\x18\t \x01(\v2\x1f.vmlet.node.v1.GuestCredentialsR\vcredentials\"~\n" +
 	"\x10GuestCredentials\x12\"\n" +
 	"\fsynchronized\x18\x01 \x01(\bR\fsynchronized\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"i\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12,\n" +
+	"\x06faults\x18\x03 \x03(\v2\x14.vmlet.node.v1.FaultR\x06faults\"i\n" +
 	"\x13GuestAgentCondition\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x12\x1c\n" +
 	"\tsupported\x18\x02 \x01(\bR\tsupported\x12\x16\n" +
@@ -5671,119 +5712,121 @@ var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	1,  // 12: vmlet.node.v1.VirtualMachineStatus.pause_reason:type_name -> vmlet.node.v1.PauseReason
 	2,  // 13: vmlet.node.v1.VirtualMachineStatus.end_reason:type_name -> vmlet.node.v1.EndReason
 	6,  // 14: vmlet.node.v1.VirtualMachineStatus.faults:type_name -> vmlet.node.v1.Fault
-	6,  // 15: vmlet.node.v1.Faults.faults:type_name -> vmlet.node.v1.Fault
-	15, // 16: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
-	16, // 17: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	14, // 18: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
-	13, // 19: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
-	88, // 20: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 21: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
-	87, // 22: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	4,  // 23: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	18, // 24: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 25: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 26: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 27: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
-	17, // 28: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
-	4,  // 29: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	8,  // 30: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
-	4,  // 31: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 32: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 33: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 34: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 35: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	89, // 36: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
-	90, // 37: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
-	4,  // 38: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 39: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	4,  // 40: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	18, // 41: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 42: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	53, // 43: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
-	4,  // 44: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	18, // 45: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 46: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 47: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	3,  // 48: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	4,  // 49: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	70, // 50: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
-	15, // 51: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
-	71, // 52: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
-	72, // 53: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
-	16, // 54: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	14, // 55: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
-	88, // 56: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
-	73, // 57: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
-	82, // 58: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
-	9,  // 59: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	91, // 60: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
-	19, // 61: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	21, // 62: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	23, // 63: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	25, // 64: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	27, // 65: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	29, // 66: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
-	31, // 67: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
-	33, // 68: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	35, // 69: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	37, // 70: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	39, // 71: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	47, // 72: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	41, // 73: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	43, // 74: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	45, // 75: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	49, // 76: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	51, // 77: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	54, // 78: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
-	56, // 79: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	58, // 80: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	60, // 81: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
-	62, // 82: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
-	64, // 83: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
-	66, // 84: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
-	68, // 85: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
-	74, // 86: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
-	76, // 87: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
-	78, // 88: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	80, // 89: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	83, // 90: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	85, // 91: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	20, // 92: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	22, // 93: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	24, // 94: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	26, // 95: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	28, // 96: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	30, // 97: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
-	32, // 98: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
-	34, // 99: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	36, // 100: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	38, // 101: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	40, // 102: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	48, // 103: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	42, // 104: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	44, // 105: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	46, // 106: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	50, // 107: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	52, // 108: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	55, // 109: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
-	57, // 110: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	59, // 111: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	61, // 112: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
-	63, // 113: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
-	65, // 114: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
-	67, // 115: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
-	69, // 116: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
-	75, // 117: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
-	77, // 118: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
-	79, // 119: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	81, // 120: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	84, // 121: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	86, // 122: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	92, // [92:123] is the sub-list for method output_type
-	61, // [61:92] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	6,  // 15: vmlet.node.v1.VirtualMachineStatus.network_limited_faults:type_name -> vmlet.node.v1.Fault
+	6,  // 16: vmlet.node.v1.Faults.faults:type_name -> vmlet.node.v1.Fault
+	15, // 17: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
+	16, // 18: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	14, // 19: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	13, // 20: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
+	6,  // 21: vmlet.node.v1.GuestCredentials.faults:type_name -> vmlet.node.v1.Fault
+	88, // 22: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 23: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
+	87, // 24: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	4,  // 25: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 26: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 27: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 28: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 29: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
+	17, // 30: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
+	4,  // 31: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	8,  // 32: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
+	4,  // 33: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 34: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 35: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 36: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 37: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	89, // 38: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	90, // 39: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	4,  // 40: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 41: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 42: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 43: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 44: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	53, // 45: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
+	4,  // 46: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	18, // 47: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 48: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 49: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	3,  // 50: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	4,  // 51: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	70, // 52: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
+	15, // 53: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
+	71, // 54: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
+	72, // 55: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
+	16, // 56: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	14, // 57: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	88, // 58: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
+	73, // 59: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
+	82, // 60: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	9,  // 61: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	91, // 62: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	19, // 63: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	21, // 64: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	23, // 65: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	25, // 66: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	27, // 67: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	29, // 68: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
+	31, // 69: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
+	33, // 70: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	35, // 71: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	37, // 72: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	39, // 73: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	47, // 74: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	41, // 75: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	43, // 76: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	45, // 77: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	49, // 78: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	51, // 79: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	54, // 80: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
+	56, // 81: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	58, // 82: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	60, // 83: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
+	62, // 84: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
+	64, // 85: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
+	66, // 86: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
+	68, // 87: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
+	74, // 88: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
+	76, // 89: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
+	78, // 90: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	80, // 91: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	83, // 92: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	85, // 93: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	20, // 94: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	22, // 95: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	24, // 96: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	26, // 97: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	28, // 98: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	30, // 99: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
+	32, // 100: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
+	34, // 101: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	36, // 102: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	38, // 103: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	40, // 104: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	48, // 105: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	42, // 106: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	44, // 107: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	46, // 108: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	50, // 109: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	52, // 110: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	55, // 111: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
+	57, // 112: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	59, // 113: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	61, // 114: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
+	63, // 115: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
+	65, // 116: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
+	67, // 117: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
+	69, // 118: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
+	75, // 119: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
+	77, // 120: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
+	79, // 121: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	81, // 122: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	84, // 123: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	86, // 124: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	94, // [94:125] is the sub-list for method output_type
+	63, // [63:94] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }

@@ -3,25 +3,17 @@
 package faults
 
 import (
-	"strings"
-
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-const (
-	// maxFaults bounds a list, and maxText each text in it, in bytes.
-	maxFaults = 32
-	maxText   = 1024
-)
-
 // ToProto returns the faults as the API has them, bounded: parts of them may be a shim's or a VMM's words.
 func ToProto(all []contract.Fault) (out []*nodev1.Fault) {
-	for _, f := range all[:min(len(all), maxFaults)] {
+	for _, f := range contract.BoundFaults(all) {
 		out = append(out, &nodev1.Fault{
-			Reason: clip(f.Reason), Field: clip(f.Field), Object: clip(f.Object), Text: clip(f.Text), UseVmm: clip(f.UseVMM), Advice: clip(f.Advice),
+			Reason: f.Reason, Field: f.Field, Object: f.Object, Text: f.Text, UseVmm: f.UseVMM, Advice: f.Advice, OtherVm: f.OtherVM, Fields: f.Fields,
 		})
 	}
 	return out
@@ -29,13 +21,13 @@ func ToProto(all []contract.Fault) (out []*nodev1.Fault) {
 
 // FromProto returns the faults of the API, bounded: an agent may say anything.
 func FromProto(all []*nodev1.Fault) (out []contract.Fault) {
-	for _, f := range all[:min(len(all), maxFaults)] {
+	for _, f := range all {
 		out = append(out, contract.Fault{
-			Reason: clip(f.GetReason()), Field: clip(f.GetField()), Object: clip(f.GetObject()), Text: clip(f.GetText()),
-			UseVMM: clip(f.GetUseVmm()), Advice: clip(f.GetAdvice()),
+			Reason: f.GetReason(), Field: f.GetField(), Object: f.GetObject(), Text: f.GetText(), UseVMM: f.GetUseVmm(), Advice: f.GetAdvice(),
+			OtherVM: f.GetOtherVm(), Fields: f.GetFields(),
 		})
 	}
-	return out
+	return contract.BoundFaults(out)
 }
 
 // Detail is the detail of an error's status that has the faults.
@@ -49,9 +41,4 @@ func OfError(err error) []contract.Fault {
 		}
 	}
 	return nil
-}
-
-// clip cuts a text between characters, and what is no text out of it, which the API can't carry.
-func clip(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
