@@ -3,69 +3,57 @@ package convert
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-)
-
-// What nodes say that means nothing to the user of an instance.
-var (
-	// specField finds paths into a specification: words with a '.' or an index, and a single
-	// one where a line begins with it. A word behind a '/' is a file's.
-	specField = regexp.MustCompile(`(?m)(?:^|[\s("';,])([a-z][A-Za-z]*(?:\[\d+\]|\.[a-z][A-Za-z]*)+)|^([a-z][A-Za-z]*):`)
-	// nodeName is how a node names the VM of a pod, and otherName one that the sentence calls another's.
-	nodeName  = regexp.MustCompile(`\bvm [a-z0-9-]+/virt-launcher-[a-z0-9-]+(: )?`)
-	otherName = regexp.MustCompile(`(with disk "[^"]*" of )vm [a-z0-9-]+/virt-launcher-([a-z0-9-]+)-[0-9a-f]{10}\b`)
-	// nodeAdvice is for anyone who works on the node: a command, or a flag of vmlet's, in parentheses.
-	nodeAdvice = regexp.MustCompile(` \((?:(?:vmlet|fuser|lsblk|ss) [^()]*|[^()]*--[a-z][^()]*)\)`)
-	// podPath is a file or a device that an instance's pod has for it.
-	podPath = regexp.MustCompile(`(?:/var/run/vmlet|` + contract.DevicesFolder + `)(?:/[\w.@~-]*[\w@~-])*`)
 )
 
 // SaveInstead is the advice for a guest that can't suspend itself to disk.
 const SaveInstead = "set hibernateStrategy.mode: " + kubevirtv1.HibernateSave
 
-// advice turns what a node advises (spec.FieldError, vmm.SuspendRefuser) into what an instance has for that.
-func advice() *strings.Replacer {
-	return strings.NewReplacer("use vmm: ", "set the annotation "+contract.AnnotationVMM+": ", "save the VM instead", SaveInstead)
-}
-
-// InInstanceWords returns what a node says of an instance's VM in words of the instance: with its fields in
-// the place of the specification's, and its claims, images and Secrets in that of the pod's files. The user
-// has seen neither.
-func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	said := otherName.ReplaceAllString(message, "${1}VM $2")
-	said = nodeName.ReplaceAllStringFunc(said, func(found string) string {
-		if strings.HasSuffix(found, ": ") {
-			return ""
-		}
-		return "the VM"
-	})
-	said = nodeAdvice.ReplaceAllString(inFields(said, s), "")
-	said = objectNames(s).Replace(advice().Replace(said))
-	return podPath.ReplaceAllStringFunc(said, func(file string) string { return objectOf(file, s) })
-}
-
-// FaultText returns what is wrong, without the field, in words of the instance. Advice is for who works on the
-// node, and left out.
+// FaultText returns what is wrong, without the field, in words of the instance: its fields in the place of the
+// specification's, its claims, images and Secrets in that of the pod's files. The user has seen neither. Advice is for
+// who works on the node, and left out.
 func FaultText(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	text := InInstanceWords(f.Text, s)
+	var pairs []string
+	for _, name := range longestFirst(f.Fields) {
+		pairs = append(pairs, name, InstanceField(name, s, InstancePlace()).String())
+	}
+	if f.OtherVM != "" {
+		pairs = append(pairs, "vm "+f.OtherVM, "VM "+instanceOf(f.OtherVM))
+	}
+	object := objectOf(f.Object, s)
 	if f.Object != "" {
-		text = InInstanceWords(f.Object, s) + ": " + text
+		pairs = append(pairs, f.Object, object)
+	}
+	text := strings.NewReplacer(pairs...).Replace(f.Text)
+	switch network := networkOf(f, s); {
+	case network != "":
+		text = network
+	case f.Object != "" && !strings.Contains(f.Text, f.Object):
+		text = object + ": " + text
 	}
 	if f.UseVMM != "" {
 		text += ", or set the annotation " + contract.AnnotationVMM + ": " + f.UseVMM
 	}
+	if f.Reason == contract.FaultSaveInstead {
+		text += ", or " + SaveInstead
+	}
 	return text
+}
+
+// podFolder has the files of an instance's pod.
+const podFolder = "/var/run/vmlet"
+
+// longestFirst has a name in front of those that it begins with.
+func longestFirst(names []string) []string {
+	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 }
 
 // FaultsText returns faults of an instance's VM in words of the instance, a line each.
@@ -80,62 +68,46 @@ func FaultsText(faults []contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpe
 	return strings.Join(lines, "\n")
 }
 
-// inFields has the instance's fields in the place of the specification's.
-func inFields(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	place, done := InstancePlace(), 0
-	var out strings.Builder
-	for _, m := range specField.FindAllStringSubmatchIndex(message, -1) {
-		from, to := max(m[2], m[4]), max(m[3], m[5])
-		if name := message[from:to]; isSpecField(name) {
-			out.WriteString(message[done:from])
-			out.WriteString(InstanceField(name, s, place).String())
-			done = to
-		}
+// instanceOf is the instance of a VM by its name in the node API: NAMESPACE/virt-launcher-INSTANCE-HASH.
+func instanceOf(vm string) string {
+	pod, is := strings.CutPrefix(path.Base(vm), contract.PodPrefix)
+	end := strings.LastIndexByte(pod, '-')
+	if !is || end < 0 {
+		return vm
 	}
-	out.WriteString(message[done:])
-	return out.String()
+	return pod[:end]
 }
 
-// objectNames names the Secrets of cloud-init, which a node knows by their folders alone (launch/prepare), the
-// claims of volumes, and the networks of Multus, which it knows by the interfaces that Multus ought to have made
-// (podnet/namespace).
-func objectNames(s *kubevirtv1.VirtualMachineInstanceSpec) *strings.Replacer {
-	var pairs []string
-	for i, n := range s.Networks {
-		if n.Multus != nil {
-			pairs = append(pairs, "there is no interface "+multus.Interface(&s.Networks[i]), "Multus has made none for spec.networks["+strconv.Itoa(i)+
-				"], "+n.Multus.NetworkName+": see whether Multus runs on the node, and the pod's events")
+// networkOf is what to say of an interface that Multus ought to have made: a node knows it by a name that is derived
+// from the network's. Empty: the fault is another.
+func networkOf(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
+	if f.Reason != contract.FaultNoInterface {
+		return ""
+	}
+	for i := range s.Networks {
+		n := &s.Networks[i]
+		if n.Multus != nil && multus.Interface(n) == f.Object {
+			return "Multus has made no interface for spec.networks[" + strconv.Itoa(i) + "], " + n.Multus.NetworkName +
+				": see whether Multus runs on the node, and the pod's events"
 		}
 	}
-	add := func(folder string, ref *corev1.LocalObjectReference) {
-		if ref != nil {
-			pairs = append(pairs, "the Secret in "+folder+" ", "Secret "+ref.Name+" ")
-		}
-	}
-	for i := range s.Volumes {
-		v := &s.Volumes[i]
-		if c := cmp.Or(v.CloudInitNoCloud, v.CloudInitConfigDrive); c != nil {
-			add(UserDataFolder(v.Name), c.UserDataSecretRef)
-			add(NetworkDataFolder(v.Name), c.NetworkDataSecretRef)
-		}
-		if claim := ClaimName(v); claim != "" {
-			pairs = append(pairs, "volume "+v.Name+": ", "volume "+v.Name+" (claim "+claim+"): ")
-		}
-	}
-	return strings.NewReplacer(pairs...)
+	return ""
 }
 
-// objectOf is what a file of the pod comes from.
+// objectOf is what a file of the pod comes from; anything else is itself.
 func objectOf(file string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	folder, name, rest := file, "", ""
+	folder, name, rest := "", "", ""
 	for _, f := range []string{contract.DisksFolder, contract.DevicesFolder, contract.SocketsFolder, contract.MadeFolder,
 		contract.KeysFolder, contract.HibernationFolder, contract.AttachedFolder} {
-		if below, is := strings.CutPrefix(file, f+"/"); is {
+		below, is := strings.CutPrefix(file+"/", f+"/")
+		if is {
 			folder = f
-			name, rest, _ = strings.Cut(below, "/")
+			name, rest, _ = strings.Cut(strings.TrimSuffix(below, "/"), "/")
 		}
 	}
 	switch {
+	case folder == "" && !strings.HasPrefix(file, podFolder+"/"):
+		return file
 	case folder == contract.KeysFolder && name != "":
 		return "Secret " + name
 	case (folder == contract.HibernationFolder || folder == contract.AttachedFolder) && name != "":
@@ -167,25 +139,23 @@ func sourceOf(v *kubevirtv1.Volume, file string) string {
 	case v.ContainerDisk != nil:
 		return "image " + v.ContainerDisk.Image
 	}
+	if c := cmp.Or(v.CloudInitNoCloud, v.CloudInitConfigDrive); c != nil {
+		if secret := secretOf(c, path.Join(contract.DisksFolder, v.Name, file), v.Name); secret != "" {
+			return "Secret " + secret
+		}
+	}
 	return "volume " + v.Name
 }
 
-// isSpecField: a specification has such a field.
-func isSpecField(name string) bool {
-	message := (*specv1.VirtualMachineSpec)(nil).ProtoReflect().Descriptor()
-	for part := range strings.SplitSeq(name, ".") {
-		part, _, _ = strings.Cut(part, "[")
-		if message == nil {
-			return false
-		}
-		f := message.Fields().ByJSONName(part)
-		if f == nil {
-			return false
-		}
-		message = nil
-		if f.Kind() == protoreflect.MessageKind {
-			message = f.Message()
+// secretOf is the Secret of cloud-init that a file or folder is from, which a node knows by its folder alone
+// (launch/prepare).
+func secretOf(c *kubevirtv1.CloudInitSource, file, volume string) string {
+	for folder, ref := range map[string]*corev1.LocalObjectReference{
+		UserDataFolder(volume): c.UserDataSecretRef, NetworkDataFolder(volume): c.NetworkDataSecretRef,
+	} {
+		if ref != nil && (file == folder || strings.HasPrefix(file, folder+"/")) {
+			return ref.Name
 		}
 	}
-	return true
+	return ""
 }

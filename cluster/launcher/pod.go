@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// namePrefix is KubeVirt's; people and tools know VMs' pods by it.
-	namePrefix = "virt-launcher-"
 	// maxName is the longest name of a pod whose VM can have the pod's name: a DNS label's.
 	maxName = 63
 	// hashDigits of the instance's UID end the pod's name: 40 bits among the instances that
@@ -93,9 +91,9 @@ func Pod(in convert.Input) (*corev1.Pod, error) {
 // he sees, makes a second.
 func PodName(vmi *kubevirtv1.VirtualMachineInstance) string {
 	name := strings.ReplaceAll(vmi.Name, ".", "-")
-	room := maxName - len(namePrefix) - hashDigits - 1
+	room := maxName - len(contract.PodPrefix) - hashDigits - 1
 	name = strings.TrimRight(name[:min(len(name), room)], "-")
-	return namePrefix + name + "-" + hash(vmi.UID)
+	return contract.PodPrefix + name + "-" + hash(vmi.UID)
 }
 
 func hash(uid types.UID) string {

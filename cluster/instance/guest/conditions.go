@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
@@ -24,8 +25,8 @@ func Conditions(v *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
 	switch was := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionPaused); {
 	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
-		reason, message := pauseReason(vm)
-		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, v.InWords(message)))
+		reason, message := pauseReason(v)
+		all = append(all, condition.New(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, message))
 	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
 		all = append(all, *was) // it is paused again if the save fails
 	}
@@ -33,18 +34,19 @@ func Conditions(v *view.View, phase kubevirtv1.Phase) []kubevirtv1.Condition {
 	all = append(all, credentialCondition(v, vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition.New(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, condition.ReasonEmulation,
-			"the VM is emulated, which is slow: "+v.InWords(vm.GetStatus().GetHypervisorReason())))
+			"the VM is emulated, which is slow: "+condition.Clip(vm.GetStatus().GetHypervisorReason(), 4*condition.MaxMessage)))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, v.InWords(limits(vm))))
+		all = append(all, condition.New(condition.NetworkLimited, metav1.ConditionTrue, condition.ReasonUserNetwork, limits(v)))
 	}
 	return all
 }
 
 // limits is what the guest lacks behind the VMM's own network, and why it is there.
-func limits(vm *nodev1.VirtualMachine) string {
+func limits(v *view.View) string {
 	text := "the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone, and at no IPv6 address; QEMU accepts connections itself, so that tcpSocket probes succeed whatever the guest does"
-	if why := vm.GetStatus().GetNetworkLimited(); why != "" {
+	s := v.Pod.Report.VM.GetStatus()
+	if why := v.FaultWords(faults.FromProto(s.GetNetworkLimitedFaults()), s.GetNetworkLimited()); why != "" {
 		return text + ": " + condition.Clip(why, condition.MaxGuestText)
 	}
 	return text
@@ -72,7 +74,8 @@ func credentialCondition(v *view.View, c *nodev1.GuestCredentials) []kubevirtv1.
 	case c.GetSynchronized():
 		return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, condition.ReasonCredentials, "")}
 	}
-	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials, v.InWords(c.GetMessage()))}
+	return []kubevirtv1.Condition{condition.New(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, condition.ReasonNoCredentials,
+		v.FaultWords(faults.FromProto(c.GetFaults()), c.GetMessage()))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
@@ -90,8 +93,8 @@ func keptConditions(v *view.View) []kubevirtv1.Condition {
 }
 
 // pauseReason is why a VM is paused, as KubeVirt spells it, and in words.
-func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
-	s := vm.GetStatus()
+func pauseReason(v *view.View) (reason, message string) {
+	s := v.Pod.Report.VM.GetStatus()
 	switch s.GetPauseReason() {
 	case nodev1.PauseReason_PAUSE_REASON_IO_ERROR:
 		if disk := s.GetPauseDisk(); disk != "" {
@@ -99,7 +102,7 @@ func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
 		}
 		return condition.ReasonPausedIOError, "a disk could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
 	case nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED, nodev1.PauseReason_PAUSE_REASON_OTHER:
-		return condition.ReasonPaused, s.GetMessage()
+		return condition.ReasonPaused, v.FaultWords(faults.FromProto(s.GetFaults()), s.GetMessage())
 	}
 	return condition.ReasonPausedByUser, "the guest was paused, or started paused: it goes on when it is resumed"
 }

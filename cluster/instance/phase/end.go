@@ -15,14 +15,14 @@ import (
 	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
-// endOf is how the VM ended, in words of the instance: nodes know its specification alone.
+// endOf is how the VM ended, bounded.
 func endOf(v *view.View) (kubevirtv1.Phase, condition.Fault) {
 	phase, why := saidEnd(v)
 	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(v.Instance) != nil && !v.Ran(phase) {
 		why.Reason = save.RestoreReason(v, why)
 		why.Message = contract.ReadSentence(why.Message).Message
 	}
-	why.Message = v.InWords(why.Message)
+	why.Message = condition.Clip(why.Message, 4*condition.MaxMessage)
 	return phase, why
 }
 

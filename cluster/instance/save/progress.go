@@ -2,7 +2,7 @@ package save
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,6 +14,8 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/cluster/saves"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
 // Condition is the condition HibernationInProgress of an instance that comes to a phase; nil:
@@ -99,7 +101,7 @@ func failure(v *view.View, c *saves.Call) condition.Fault {
 	switch code := status.Code(c.Err); {
 	case cannotSuspend(c):
 		f := condition.Fault{Reason: condition.ReasonCannotSuspend, Message: "the guest can't suspend itself to disk and goes on: " + words}
-		if !strings.Contains(words, convert.SaveInstead) { // it is the guest itself that can't, not its hardware
+		if !unsuspendable(faults.OfError(c.Err)) { // it is the guest itself that can't, not its hardware
 			f.Message += "; start qemu-guest-agent in it, give it swap for its memory, or " + convert.SaveInstead
 		}
 		return f
@@ -112,4 +114,9 @@ func failure(v *view.View, c *saves.Call) condition.Fault {
 		return condition.Fault{Reason: condition.ReasonSaveFailed, Message: "the save on node " + node + " was cut off: " + words + "; it is tried again if the guest goes on"}
 	}
 	return condition.Fault{Reason: condition.ReasonSaveFailed, Message: "the save on node " + node + " failed, and the guest goes on: " + words + "; it is tried again"}
+}
+
+// unsuspendable: the VM can't be suspended to disk, whatever its guest does, and that has been said.
+func unsuspendable(why []contract.Fault) bool {
+	return slices.ContainsFunc(why, func(f contract.Fault) bool { return f.Reason == contract.FaultSaveInstead })
 }

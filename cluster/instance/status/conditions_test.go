@@ -18,6 +18,8 @@ import (
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // TestConditions: one at a time, in what state.
@@ -26,6 +28,24 @@ func TestConditions(t *testing.T) {
 	crashedInParts := func(p *view.Pod) {
 		scene.EndedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
 		p.Report.VM.Status.Faults = []*nodev1.Fault{{Field: "cpu.model", Text: "no avx512"}}
+	}
+	failedBefore := func(message string) func(*view.Pod) {
+		return func(p *view.Pod) {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: message}
+		}
+	}
+	damagedInParts := func(p *view.Pod) {
+		p.Report.VM.Status.PauseReason = nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED
+		p.Report.VM.Status.Faults = []*nodev1.Fault{{Object: contract.HibernationFolder + "/x/memory", Text: contract.HibernationFolder + "/x/memory: damaged"}}
+	}
+	limitedInParts := func(p *view.Pod) {
+		p.Report.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{Networks: []*specv1.NetworkInterface{{Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{}}}}}
+		p.Report.VM.Status.NetworkLimitedFaults = []*nodev1.Fault{{Text: "no bridge of claim web"}}
+	}
+	deniedInParts := func(p *view.Pod) {
+		p.Report.VM.Status.Guest = &nodev1.GuestStatus{Credentials: &nodev1.GuestCredentials{
+			Message: "no", Faults: []*nodev1.Fault{{Object: contract.KeysFolder + "/ada/id.pub", Text: contract.KeysFolder + "/ada/id.pub: too long"}},
+		}}
 	}
 	waiting := func(reason, message string) func(*view.Pod) {
 		return scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
@@ -72,7 +92,11 @@ func TestConditions(t *testing.T) {
 		{"scheduled", "PodScheduled", scene.On(scheduling, scene.Bound, scene.PodReady), "", "", ""},
 		{"no image", "Synchronized", scene.On(scheduling, waiting("ErrImagePull", "not found")), "False", "ErrImagePull", "image vmlet:1 can't be pulled: it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object; the node says: not found"},
 		{"no configuration", "Synchronized", scene.On(scheduling, waiting("CreateContainerConfigError", "no such key")), "False", "CreateContainerConfigError", "container compute does not start: no such key"},
-		{"a node's words", "Synchronized", scene.On(scheduling, waiting("CrashLoopBackOff", "vm default/virt-launcher-web-0a1b: /dev/vmlet/gone: no")), "False", "CrashLoopBackOff", "container compute does not start: volume gone: no"},
+		{"a node's words", "Synchronized", scene.On(scheduling, waiting("CrashLoopBackOff", ""), failedBefore(`{"message":"no","faults":[{"object":"/dev/vmlet/gone","text":"/dev/vmlet/gone: no"}]}`)), "False", "CrashLoopBackOff", "container compute does not start: volume gone: no"},
+		{"an older node's words", "Synchronized", scene.On(scheduling, waiting("CrashLoopBackOff", ""), failedBefore("/dev/vmlet/gone: no")), "False", "CrashLoopBackOff", "container compute does not start: /dev/vmlet/gone: no"},
+		{"paused, in parts", "Paused", scene.On(isRunning, scene.RunsSince(0), scene.Heard(scene.Paused), damagedInParts), "True", "Paused", "memory image x: damaged"},
+		{"network, in parts", string(condition.NetworkLimited), scene.On(isRunning, scene.RunsSince(0), scene.Heard(scene.Running), limitedInParts), "True", condition.ReasonUserNetwork, ": no bridge of claim web"},
+		{"credentials, in parts", string(kubevirtv1.ConditionAccessCredentialsSynchronized), scene.On(isRunning, scene.RunsSince(0), scene.Heard(scene.Running), deniedInParts), "False", condition.ReasonNoCredentials, "Secret ada: too long"},
 		{"no agent", "Synchronized", scene.On(kubevirtv1.PhaseScheduled, scene.RunsSince(time.Minute), scene.Renewed(0)), "False", "AgentUnavailable", "agent on node node-a is not heard"},
 		{"rejected, no agent", "Synchronized", scene.On(scheduling, scene.Bound, rejected), "False", "AgentUnavailable", "node node-a rejected the VM's pod (no room), and vmlet's agent there is not heard"},
 		{"rejected, an agent", "Synchronized", scene.On(scheduling, scene.Bound, rejected, scene.Heard()), "", "", ""},
@@ -87,7 +111,7 @@ func TestConditions(t *testing.T) {
 		}), "False", "PodNotExists", "the VM has no pod yet: there is no PersistentVolumeClaim a"},
 		{"in parts", "Synchronized", scene.On(scheduling, scene.Exited(1, inParts)), "False", "FailedStart", "spec.domain.cpu.model: no avx512, or set the annotation vmlet.io/vmm: qemu"},
 		{"crashed, in parts", "Ready", scene.On(isRunning, scene.Exited(1, ""), crashedInParts), "False", "GuestNotRunning", "spec.domain.cpu.model: no avx512"},
-		{"in the instance's words", "Synchronized", scene.On(scheduling, scene.Exited(1, "boot.kernel.path: no kernel")), "False", "FailedStart", "spec.domain.firmware.kernelBoot.container.kernelPath: no kernel"},
+		{"in the instance's words", "Synchronized", scene.On(scheduling, scene.Exited(1, `{"message":"no","faults":[{"field":"boot.kernel.path","text":"no kernel"}]}`)), "False", "FailedStart", "spec.domain.firmware.kernelBoot.container.kernelPath: no kernel"},
 		{"still no image", "Synchronized", scene.On(scheduling, waiting("ImagePullBackOff", "Back-off")), "False", "ImagePullBackOff", "Back-off"},
 		{"creating", "Synchronized", scene.On(scheduling, waiting("ContainerCreating", "")), "", "", ""},
 		{"never ran", "Synchronized", scene.On(scheduling, scene.Exited(1, "image x has no\nsingle disk file")), "False", "FailedStart", "image x has no single disk file"},
@@ -215,10 +239,12 @@ func TestHibernating(t *testing.T) {
 		{"to suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))), yes, condition.ReasonSuspending, "to suspend itself"},
 		{"suspends", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.DoneAgo(0)), yes, condition.ReasonSuspending, "to suspend itself"},
 		{"can't suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, condition.ReasonCannotSuspend, "no agent; start qemu-guest-agent"},
-		{"hardware can't", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: machineType: no S4: use q35, or save the VM instead"))),
+		{"hardware can't", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, inParts(t, contract.Fault{Reason: contract.FaultSaveInstead, Field: "machineType", Text: "no S4: use q35", Advice: "or save the VM instead"}))),
 			no, condition.ReasonCannotSuspend, "goes on: spec.domain.machine.type: no S4: use q35, or set hibernateStrategy.mode: Save"},
-		{"a node's words", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving).Called(scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room in /var/run/vmlet/hibernation (df)"))),
+		{"a node's words", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving).Called(scene.FailedAgo(0, 1, inParts(t, contract.Fault{Object: "/var/run/vmlet/hibernation", Text: "no room in /var/run/vmlet/hibernation (df)"}))),
 			no, condition.ReasonSaveFailed, "failed, and the guest goes on: no room in the claim for the guest's memory (df); it is tried again"},
+		{"an older node's words", scene.Saving(false, scene.Runs(scene.Running)).AttachedBy(scene.Serving).Called(scene.FailedAgo(0, 1, status.Error(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: no room (df)"))),
+			no, condition.ReasonSaveFailed, "failed, and the guest goes on: vm a/virt-launcher-web-0a1b: no room (df); it is tried again"},
 		{"did not suspend", scene.ToSuspend(scene.Saving(false, scene.Runs(scene.Running))).Called(scene.Suspending, scene.FailedAgo(0, 1, scene.ErrSave)), no, condition.ReasonSuspendFailed, "QEMU said no"},
 		{"suspended", scene.ToSuspend(scene.Saving(false, scene.Exited(0, scene.EndedWith(contract.GuestSuspended, "it did")))), no, condition.ReasonSuspended, "suspended itself"},
 	} {
@@ -231,6 +257,16 @@ func TestHibernating(t *testing.T) {
 			t.Errorf("%s: %s %s %q, want %s %s %q", c.name, got.Status, got.Reason, got.Message, c.status, c.reason, c.says)
 		}
 	}
+}
+
+// inParts is an agent's error with a fault in parts.
+func inParts(t *testing.T, f contract.Fault) error {
+	t.Helper()
+	with, err := status.New(codes.FailedPrecondition, "vm a/virt-launcher-web-0a1b: "+f.Text).WithDetails(faults.Detail([]contract.Fault{f}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return with.Err()
 }
 
 // TestResuming: what the conditions say of a guest that goes on, and why it did not.

@@ -35,12 +35,13 @@ func Waiting(v *view.View) *condition.Fault {
 		}
 		message := w.Message
 		if last := c.LastTerminationState.Terminated; last != nil && strings.TrimSpace(last.Message) != "" {
-			message = contract.ReadEnding(last.Message).Message
+			e := contract.ReadEnding(last.Message)
+			message = v.FaultWords(e.Faults, e.Message)
 		}
 		if slices.Contains(imageReasons, w.Reason) {
 			return imageFault(v, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
 		}
-		message = Steady(v.InWords(message))
+		message = Steady(condition.Clip(message, 4*condition.MaxMessage))
 		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil

@@ -9,15 +9,11 @@ import (
 	"github.com/vmlet/vmlet/proto/vmlet/node/v1/faults"
 )
 
-// InWords is what a node says, bounded and in words of the instance.
-func (v *View) InWords(said string) string {
-	return convert.InInstanceWords(condition.Clip(said, 4*condition.MaxMessage), &v.Instance.Spec)
-}
-
-// FaultWords is what a node says in parts, else in a sentence, in words of the instance.
+// FaultWords is what a node says in parts, in words of the instance. What an older agent or shim says in a sentence
+// alone stays as it is. Both are bounded.
 func (v *View) FaultWords(parts []contract.Fault, said string) string {
 	if len(parts) == 0 {
-		return v.InWords(said)
+		return condition.Clip(said, 4*condition.MaxMessage)
 	}
 	return condition.Clip(convert.FaultsText(parts, &v.Instance.Spec), 4*condition.MaxMessage)
 }
