@@ -2,7 +2,6 @@ package guest
 
 import (
 	"cmp"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,14 +44,15 @@ func sizings(v *view.View) (all []action.Sizing) {
 	return all
 }
 
-// wasRefused: the status says that the guest can't be given that size.
+// wasRefused: the status says that the guest can't be given the size that the instance wants, whose spec has not changed
+// since.
 func wasRefused(v *view.View, z action.Sizing) bool {
 	c := condition.Find(v.Instance.Status.Conditions, z.Condition)
-	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, condition.Sentence(z.String()+": "))
+	return c != nil && c.Status == metav1.ConditionFalse && c.ObservedGeneration == v.Instance.Generation
 }
 
 // Resize has a guest that runs be given the size that its instance wants. What was refused is not
-// asked for again.
+// asked for again until the instance's spec changes.
 func Resize(v *view.View) action.Action {
 	p := v.Pod
 	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Resized || v.Recorded() != kubevirtv1.PhaseRunning || v.StopStrategy() != "" ||

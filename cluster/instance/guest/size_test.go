@@ -38,7 +38,7 @@ func TestResizeGuest(t *testing.T) {
 		"as it was started": {runsWith(2, "1Gi", "").Change(wants(4, "1Gi"), asStarted), "", ""},
 		"refused": {runsWith(2, "1Gi", "").Change(wants(4, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"", "HotVCPUChange=False"},
-		"refused, and another": {runsWith(2, "1Gi", "").Change(wants(3, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+		"refused, and another": {runsWith(2, "1Gi", "").Change(wants(3, "1Gi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room"), anotherSpec),
 			"3 vCPUs", "HotVCPUChange=True"},
 		"refused, the other goes on": {runsWith(2, "1Gi", "").Change(wants(4, "512Mi"), reported(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
 			"512Mi of memory", "HotVCPUChange=False HotMemoryChange=True"},
@@ -84,13 +84,17 @@ func wants(sockets int32, memory string) func(*kubevirtv1.VirtualMachineInstance
 	}
 }
 
+func anotherSpec(v *kubevirtv1.VirtualMachineInstance) { v.Generation++ }
+
 func asStarted(v *kubevirtv1.VirtualMachineInstance) {
 	delete(v.Annotations, contract.AnnotationLiveSize)
 }
 
+// reported is an instance whose status says that a size was refused, of its spec as it is.
 func reported(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(v *kubevirtv1.VirtualMachineInstance) {
 		c := condition.New(of, metav1.ConditionFalse, condition.ReasonRefused, message)
+		c.ObservedGeneration = v.Generation
 		v.Status.Conditions = append(v.Status.Conditions, c)
 	}
 }
