@@ -56,5 +56,6 @@ func (h *placement) refusesLazy(c *place.Choice) error {
 	if need <= limit && c.Plan.Memory.Size <= room {
 		return nil
 	}
-	return contract.Errorf("it was restored lazily, and %s writes its memory to the pod's volume %s before it is in the image, for which the container's memory limit would have to be %s: raise it, and the volume's sizeLimit if it has one, or restore it eagerly%s", c.VMM.Name(), contract.VolumeName, spec.FormatQuantity(need), contract.Advice("without --lazy"))
+	return contract.Errorf("it was restored lazily, and %s writes its memory to the pod's volume %s before it is in the image, for which the container's memory limit would have to be %s: raise it, and the volume's sizeLimit if it has one, or restore it eagerly%s",
+		c.VMM.Name(), contract.VolumeName, spec.FormatQuantity(need), contract.Advice("without --lazy"))
 }

@@ -151,7 +151,8 @@ func fallBack(s *specv1.VirtualMachineSpec, places []int, why error) error {
 	for _, i := range places {
 		n := s.Networks[i]
 		if n.GetPod().GetFallback() == nil {
-			return fault.InField(codes.FailedPrecondition, fmt.Sprintf("networks[%d].pod", i), "%w; QEMU's user-mode network can take its place only with %s, QEMU, at most %d ports, a network (vmNetworkCIDR) of /%d or larger and a link that is not down (state)", why, spec.BindingMasquerade, spec.MaxPorts, spec.MaxUserPrefix)
+			return fault.InField(codes.FailedPrecondition, fmt.Sprintf("networks[%d].pod", i), "%w; QEMU's user-mode network can take its place only with %s, QEMU, at most %d ports, a network (vmNetworkCIDR) of /%d or larger and a link that is not down (state)",
+				why, spec.BindingMasquerade, spec.MaxPorts, spec.MaxUserPrefix)
 		}
 		n.Backend = &specv1.NetworkInterface_User{User: n.GetPod().GetFallback()}
 	}

@@ -58,7 +58,8 @@ func guestNUMA(s *specv1.VirtualMachineSpec, cpus []int, host *sysfs.Host) (*spe
 	}
 	for i, node := range nodes {
 		if len(vcpus[i])%threads != 0 {
-			return nil, fault.Invalid(fieldPassthrough, "the pod has %d of its CPUs in node %d of the host, which are no whole cores of %d threads: have the kubelet give whole cores (full-pcpus-only), or the guest fewer %s", len(vcpus[i]), node, threads, contract.FieldName("cpu.threads"))
+			return nil, fault.Invalid(fieldPassthrough, "the pod has %d of its CPUs in node %d of the host, which are no whole cores of %d threads: have the kubelet give whole cores (full-pcpus-only), or the guest fewer %s",
+				len(vcpus[i]), node, threads, contract.FieldName("cpu.threads"))
 		}
 		numa.Nodes = append(numa.Nodes, &specv1.NUMANode{Cpus: vcpus[i].String(), Memory: spec.FormatQuantity(memory[i]), Distances: distances(host, nodes, i)})
 	}

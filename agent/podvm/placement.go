@@ -86,7 +86,8 @@ func (h *placement) CheckSave(o place.SaveOptions) error {
 		return err
 	}
 	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
-		return fault.Errorf(codes.FailedPrecondition, "%s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running%s", contract.ThisVM(h.name()), why, contract.Advice("--keep-running"))
+		return fault.Errorf(codes.FailedPrecondition, "%s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running%s",
+			contract.ThisVM(h.name()), why, contract.Advice("--keep-running"))
 	}
 	return nil
 }

@@ -221,7 +221,8 @@ func (a *Manager) onlyOne(m *VM) error {
 			continue
 		}
 		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {
-			return fault.Errorf(codes.FailedPrecondition, "%s has the id %s, as has %s, which is %s: stop that first, or restore this one with a new identity%s", contract.ThisVM(m.name), id, contract.OtherVM(other.name), lifecycle.Name(vm.GetStatus().GetState()), contract.Advice("--new-identity"))
+			return fault.Errorf(codes.FailedPrecondition, "%s has the id %s, as has %s, which is %s: stop that first, or restore this one with a new identity%s",
+				contract.ThisVM(m.name), id, contract.OtherVM(other.name), lifecycle.Name(vm.GetStatus().GetState()), contract.Advice("--new-identity"))
 		}
 	}
 	return nil

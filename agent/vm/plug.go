@@ -306,7 +306,8 @@ func (a *Manager) Detach(ctx context.Context, name, device string) (*nodev1.Virt
 	case len(found) == 0:
 		return nil, fault.Errorf(codes.NotFound, "%s has no device %q: it has %s", contract.ThisVM(name), device, deviceNames(p.complete))
 	case len(found) > 1:
-		return nil, fault.Errorf(codes.FailedPrecondition, "%s has two devices %q, %s and %s: stop it, and name one of them otherwise", contract.ThisVM(name), device, found[0].field(), found[1].field())
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s has two devices %q, %s and %s: stop it, and name one of them otherwise",
+			contract.ThisVM(name), device, found[0].field(), found[1].field())
 	case p.live != nil:
 		err = p.detachLive(ctx, found[0], d)
 	}

@@ -124,7 +124,8 @@ func orNew[M any](m *M) *M {
 func (z *resizing) sockets(s *specv1.VirtualMachineSpec) (uint32, error) {
 	socket := max(s.GetCpu().GetCores(), 1) * max(s.GetCpu().GetThreads(), 1)
 	if z.vcpus%socket != 0 {
-		return 0, fault.Invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (%s × %s): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket, contract.FieldName("cpu.cores"), contract.FieldName("cpu.threads"))
+		return 0, fault.Invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (%s × %s): want a multiple of that, or start the VM with sockets of one core",
+			z.vcpus, socket, contract.FieldName("cpu.cores"), contract.FieldName("cpu.threads"))
 	}
 	return z.vcpus / socket, nil
 }
@@ -177,7 +178,8 @@ func (z *resizing) checkVCPUs() (sockets uint32, err error) {
 		return 0, err
 	}
 	if most := spec.VCPULimit(now); uint64(z.vcpus) > most {
-		return 0, fault.Invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise %s and start it again", most, z.vcpus, contract.FieldName("cpu.maxVcpus"))
+		return 0, fault.Invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise %s and start it again",
+			most, z.vcpus, contract.FieldName("cpu.maxVcpus"))
 	}
 	if z.m.State() == lifecycle.Paused && uint64(z.vcpus) < spec.VCPUs(now) {
 		return 0, fault.Errorf(codes.FailedPrecondition, "vcpus: a guest that is paused can't let vCPUs go: resume it first")
@@ -197,7 +199,8 @@ func (z *resizing) checkMemory() error {
 	case z.memory > size:
 		return fault.Invalid("memory.size", "the VM was started with %s, and %s are wanted: stop it, resize it and start it again", s.GetMemory().GetSize(), spec.FormatQuantity(z.memory))
 	case !s.GetDevices().GetBalloon():
-		return fault.Invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set %s (which does not go with huge pages) or resize it, and start it again", contract.FieldName("devices.balloon"))
+		return fault.Invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set %s (which does not go with huge pages) or resize it, and start it again",
+			contract.FieldName("devices.balloon"))
 	}
 	return nil
 }

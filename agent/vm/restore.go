@@ -153,7 +153,8 @@ func (a *Manager) restoreAs(ctx context.Context, m *VM, i *Image, o RestoreOptio
 func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ref := m.Snapshot().GetStatus().GetImage()
 	advice := func(err error) error {
-		return contract.Errorf("%s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now%s, or boot the VM afresh%s", contract.ThisVM(m.name), ref.GetPath(), err, contract.Advice("vmlet restore"), contract.Advice("vmlet start --cold"))
+		return contract.Errorf("%s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now%s, or boot the VM afresh%s",
+			contract.ThisVM(m.name), ref.GetPath(), err, contract.Advice("vmlet restore"), contract.Advice("vmlet start --cold"))
 	}
 	i, err := readImage(ref.GetPath())
 	if err != nil {
@@ -219,14 +220,16 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *Image, o RestoreOptions) error
 		return nil
 	}
 	if i.manifest.Layout == memory.LayoutStream {
-		return fault.Errorf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", contract.ObjectName(o.Directory))
+		return fault.Errorf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly",
+			contract.ObjectName(o.Directory))
 	}
 	info, err := v.Info(ctx)
 	if err != nil {
 		return fault.Errorf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
 	}
 	if !info.LazyRestore {
-		return fault.Errorf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly%s, or use a newer %s", info.Name, info.Version, info.Binary, contract.Advice("without --lazy"), info.Name)
+		return fault.Errorf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly%s, or use a newer %s",
+			info.Name, info.Version, info.Binary, contract.Advice("without --lazy"), info.Name)
 	}
 	return nil
 }

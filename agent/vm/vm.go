@@ -340,7 +340,8 @@ func (m *VM) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
 	case m.lost != nil:
 		return lifecycle.Do, nil
 	case m.broken != nil && op != lifecycle.Delete:
-		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "%s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", contract.ThisVM(m.name), m.broken)
+		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "%s: its record can't be read: %w: put the file right and start the agent again, or delete the VM",
+			contract.ThisVM(m.name), m.broken)
 	case m.broken != nil:
 		return lifecycle.Do, nil
 	}

@@ -120,7 +120,8 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	}
 	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
 		if f.Shared {
-			return nil, fault.New(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem", contract.ObjectName(f.Path))
+			return nil, fault.New(shim.CodePrecondition, f.Field, "%s: its filesystem has no direct I/O, which a shareable disk needs: use a block device, or another filesystem",
+				contract.ObjectName(f.Path))
 		}
 		// Where the filesystem refuses it the file goes through the page cache.
 		o.buffered = append(o.buffered, len(o.files))

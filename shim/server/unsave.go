@@ -32,7 +32,8 @@ func (s *saves) clear(p *prepared) error {
 		err := <-cleared
 		s.log.Info("the disk answers again: what a save had written is removed", "directory", p.directory, "error", err)
 	}()
-	return contract.Errorf("%s: the disk has not answered for %v: what was written there is removed when it does, and until then this VM can't be saved again", contract.ObjectName(p.directory), s.o.ClearWithin)
+	return contract.Errorf("%s: the disk has not answered for %v: what was written there is removed when it does, and until then this VM can't be saved again",
+		contract.ObjectName(p.directory), s.o.ClearWithin)
 }
 
 // abort waits for what was left behind at the image, and removes the image.

@@ -35,7 +35,8 @@ func (b *builder) firmware() {
 		return
 	}
 	if b.details.Firmware == "" {
-		b.faults.Add("boot.firmware", "no firmware for cloud-hypervisor on this node: install its build of edk2 as one of %s, or boot a kernel (%s)", strings.Join(b.details.FirmwareFiles, ", "), contract.FieldName("boot.kernel"))
+		b.faults.Add("boot.firmware", "no firmware for cloud-hypervisor on this node: install its build of edk2 as one of %s, or boot a kernel (%s)",
+			strings.Join(b.details.FirmwareFiles, ", "), contract.FieldName("boot.kernel"))
 		return
 	}
 	b.config.Payload = &chapi.Payload{Firmware: b.loaded("boot.firmware", b.details.Firmware)}
@@ -54,7 +55,8 @@ func (b *builder) bootOrder() {
 			}
 			continue
 		case unordered >= 0:
-			b.faults.Add(field, "%d: cloud-hypervisor's firmware tries the disks as they are listed: put it before %s, which is not to be booted from", order, contract.FieldName(fmt.Sprintf("disks[%d]", unordered)))
+			b.faults.Add(field, "%d: cloud-hypervisor's firmware tries the disks as they are listed: put it before %s, which is not to be booted from",
+				order, contract.FieldName(fmt.Sprintf("disks[%d]", unordered)))
 		case order < last:
 			b.faults.Add(field, "%d comes after %d: cloud-hypervisor's firmware tries the disks as they are listed: list them in this order", order, last)
 		default:

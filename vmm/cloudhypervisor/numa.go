@@ -35,7 +35,8 @@ func (b *builder) numa(parts []vmm.MemoryPart) {
 		switch {
 		case p.Node == nil:
 		case at > 0:
-			b.lacks(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and %s has some: give it all", p.Node.GetMemory(), contract.FieldName(fmt.Sprintf("numa.nodes[%d]", parts[0].Index)))
+			b.lacks(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and %s has some: give it all",
+				p.Node.GetMemory(), contract.FieldName(fmt.Sprintf("numa.nodes[%d]", parts[0].Index)))
 		default:
 			b.config.NUMA[p.Index].MemoryZones = []string{RAM}
 		}

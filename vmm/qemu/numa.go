@@ -69,7 +69,8 @@ func (b *builder) bind(part vmm.MemoryPart, backend options) {
 		return
 	}
 	if !b.details.HostNodes {
-		b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", part.Index), "QEMU %s at %s was built without libnuma, and can't bind memory of an image: restore it eagerly%s", b.req.Info.Version, b.req.Info.Binary, contract.Advice("without --lazy"))
+		b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", part.Index), "QEMU %s at %s was built without libnuma, and can't bind memory of an image: restore it eagerly%s",
+			b.req.Info.Version, b.req.Info.Binary, contract.Advice("without --lazy"))
 	}
 	backend["host-nodes"] = bindings[0].Nodes
 	backend["policy"] = memoryPolicy(bindings[0].Policy)
