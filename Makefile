@@ -55,7 +55,7 @@ test: ## every check and every test; PART=hibernate: a part of the cluster's; TI
 	$(METRICS_SERVER)
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	@$(MAKE) --no-print-directory -j2 test-vms test-rest
+	@$(MAKE) --no-print-directory -j3 test-vms test-nodes test-rest
 	@echo "vmlet: every check and test passed"
 endif
 
@@ -73,11 +73,13 @@ WALKS = $(shell grep -rl --include='*_test.go' 'suites[.]Walk(t)' . | xargs -n1 
 TIMES ?=
 TESTED = $(GO) test -vet=off -count=1 -timeout $(TIMEOUT) $(if $(TIMES),-exec '$(CURDIR)/test/timed $(abspath $(TIMES))')
 
-.PHONY: test-vms test-rest
+.PHONY: test-vms test-nodes test-rest
 test-vms:
-	$(TESTED) -race -p 3 $(VMS)
+	$(TESTED) -race -p 4 -skip '^TestTwoNodes$$' $(VMS)
+test-nodes:
+	$(TESTED) -race -run '^TestTwoNodes$$' ./test/virtualmachines
 test-rest:
-	$(TESTED) -race -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(TESTED) -race -p 2 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 	CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath" $(TESTED) -p 1 $(WALKS)
 
 check: ## build, vet, and test what changed and what imports it, without VMs; BASE=COMMIT: since then

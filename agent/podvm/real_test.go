@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	runtime.LockOSThread() // else /proc/self may be that of a thread in a namespace of a test
-	os.Exit(suites.Alone(m))
+	os.Exit(suites.StartsVMs(m))
 }
 
 // podUser is nobody else's in a test.

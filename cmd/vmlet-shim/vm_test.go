@@ -56,7 +56,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
 		return 1
 	}
-	return suites.Alone(m)
+	return suites.StartsVMs(m)
 }
 
 // qemu is one QEMU with one accelerator.

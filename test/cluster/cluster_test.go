@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(suites.Alone(m))
+	os.Exit(suites.StartsVMs(m))
 }
 
 const pod = `

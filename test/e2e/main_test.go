@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return suites.Alone(m)
+	return suites.StartsVMs(m)
 }
 
 // unfit says why nothing can be tested here; empty: it can.

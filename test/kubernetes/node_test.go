@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	os.Exit(suites.Alone(m))
+	os.Exit(suites.StartsVMs(m))
 }
 
 // atOnce runs tests that don't mind each other, and returns when all have ended.

@@ -32,7 +32,7 @@ func TestSuites(t *testing.T) {
 			}
 		}
 		text, err := os.ReadFile(path)
-		alone[folder] = alone[folder] || strings.Contains(string(text), "suites.Alone(m)")
+		alone[folder] = alone[folder] || strings.Contains(string(text), "suites.StartsVMs(m)")
 		return err
 	})
 	if err != nil {
@@ -43,7 +43,7 @@ func TestSuites(t *testing.T) {
 	}
 	for folder := range heavy {
 		if !alone[folder] {
-			t.Errorf("%s: its tests have guests or clusters: its TestMain is to call suites.Alone", folder)
+			t.Errorf("%s: its tests have guests or clusters: its TestMain is to call suites.StartsVMs", folder)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	os.Exit(suites.Alone(m))
+	os.Exit(suites.StartsVMs(m))
 }
 
 // TestVirtualMachines has one cluster for all, as a cluster takes longer than most of it.

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	quiet := logr.FromSlogHandler(slog.DiscardHandler)
 	ctrllog.SetLogger(quiet)
 	klog.SetLogger(quiet)
-	os.Exit(suites.Alone(m))
+	os.Exit(suites.StartsVMs(m))
 }
 
 func start(t *testing.T) *server {

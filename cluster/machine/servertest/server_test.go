@@ -33,7 +33,7 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(suites.StartsVMs(m)) }
 
 // TestMachines takes VMs through their lives on one API server.
 func TestMachines(t *testing.T) {

@@ -7,4 +7,4 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(suites.StartsVMs(m)) }

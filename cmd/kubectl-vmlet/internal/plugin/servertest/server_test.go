@@ -14,7 +14,7 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+func TestMain(m *testing.M) { os.Exit(suites.StartsVMs(m)) }
 
 const vm = `
 apiVersion: kubevirt.io/v1

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(m.Run())
 	}
-	unlock, err := lock(context.Background(), path)
+	unlock, err := lock(context.Background(), []string{path})
 	if err != nil {
 		os.Exit(1)
 	}
@@ -30,9 +30,10 @@ func TestMain(m *testing.M) {
 	bufio.NewReader(os.Stdin).ReadByte()
 }
 
-// TestLock: what another process has locked is waited for, until that has ended.
+// TestLock: while another process has a file locked the next one is taken, and once all are, one waits until that
+// process has ended.
 func TestLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+	path, second := filepath.Join(t.TempDir(), "lock"), filepath.Join(t.TempDir(), "lock")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), locker+"="+path), os.Stderr
 	in, err := cmd.StdinPipe()
@@ -49,13 +50,18 @@ func TestLock(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
 		t.Fatalf("the other process says %q, %v", line, err)
 	}
+	unlock, err := lock(t.Context(), []string{path, second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lock(over, path); !errors.Is(err, unix.EWOULDBLOCK) || !strings.Contains(err.Error(), path) {
-		t.Errorf("locked by another: %v", err)
+	if _, err := lock(over, []string{path, second}); !errors.Is(err, unix.EWOULDBLOCK) || !strings.Contains(err.Error(), path) {
+		t.Errorf("all locked: %v", err)
 	}
+	unlock()
 	in.Close()
-	unlock, err := lock(t.Context(), path)
+	unlock, err = lock(t.Context(), []string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
