@@ -59,8 +59,9 @@ test: ## every check and every test; PART=hibernate: a part of the cluster's; TI
 	@echo "vmlet: every check and test passed"
 endif
 
-# Packages whose tests start VMs or clusters: one runs (test/suites), the next is being built.
-VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
+# Packages whose tests start VMs or clusters: a few run (test/suites), the next is being built. Those that last longest begin.
+LONG = ./test/virtualmachines ./test/e2e
+VMS  = $(LONG) $(filter-out $(LONG),$(shell grep -rl --include='*_test.go' 'suites[.]StartsVMs' . | xargs -n1 dirname | sort -u))
 
 # A suite's time, with its wait for others: one that hangs says where before anybody gives up.
 # -vet=off: lint has vetted all of it, and here all that it depends on would be, once more.
