@@ -244,7 +244,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 	})
 	if monitor, err := l.connected(); err == nil {
 		matching, cancel := context.WithTimeout(a.ctx, statusPatience)
-		a.matchSize(matching, m, monitor)
+		matchSize(matching, m, monitor)
 		cancel()
 	}
 	a.findDisks(m)
@@ -347,7 +347,7 @@ func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 }
 
 func (ad *adoption) observeExit(exit *shim.Exit) {
-	ad.manager.noteEnd(ad.m, exit)
+	noteEnd(ad.m, exit)
 }
 
 func endNow(vm *nodev1.VirtualMachine) {

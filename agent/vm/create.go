@@ -63,11 +63,7 @@ func sameSpec(m *VM, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, erro
 
 // Delete forgets a VM that does not run.
 func (a *Manager) Delete(ctx context.Context, name string) error {
-	m, err := a.Get(ctx, name)
-	if err != nil {
-		return err
-	}
-	_, done, err := m.begin(ctx, lifecycle.Delete)
+	m, done, err := a.take(ctx, name, lifecycle.Delete)
 	if err != nil {
 		return err
 	}

@@ -39,20 +39,13 @@ func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uin
 	case port == 0 || port > 65535:
 		return nil, fault.Invalid("port", "%d is no port: choose one from 1 to 65535", port)
 	}
-	m, err := a.Get(ctx, name)
+	m, l, err := a.reach(ctx, name, lifecycle.Dial)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := m.check(lifecycle.Dial); err != nil {
 		return nil, err
 	}
 	addresses, err := guestAddresses(m.Snapshot().GetStatus().GetEffectiveSpec().GetNetworks(), protocol, uint16(port))
 	if err != nil {
 		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
-	}
-	l := m.running()
-	if l == nil {
-		return nil, endedMeanwhile(m)
 	}
 	var first error
 	for _, address := range addresses {

@@ -26,7 +26,7 @@ func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
 	m.mu.Lock()
 	m.live = nil
 	m.mu.Unlock()
-	a.noteEnd(m, exit)
+	noteEnd(m, exit)
 	faultpoint.Reach("agent.end.noted")
 	l.exit = exit
 	close(l.over)
@@ -39,7 +39,7 @@ const MaxPath = 4096
 const MaxVersion = 128
 
 // noteEnd writes down how a VM ended.
-func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
+func noteEnd(m *VM, exit *shim.Exit) {
 	state, why := verdict(exit)
 	at := exit.Time
 	if at.IsZero() {

@@ -59,7 +59,7 @@ func TestHostileEvents(t *testing.T) {
 func TestEndOutsideOfTime(t *testing.T) {
 	_, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
-	a.noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
+	noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err := m.persist(); err != nil {
 		t.Error(err)
 	}

@@ -127,7 +127,7 @@ func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration
 	if err := fromShim(m, l.shim.Freeze(ctx, timeout)); err != nil {
 		return err
 	}
-	a.noteFrozen(m, true)
+	noteFrozen(m, true)
 	return nil
 }
 
@@ -140,12 +140,12 @@ func (a *Manager) Thaw(ctx context.Context, name string) error {
 	if err := fromShim(m, l.shim.Thaw(ctx)); err != nil {
 		return err
 	}
-	a.noteFrozen(m, false)
+	noteFrozen(m, false)
 	return nil
 }
 
 // noteFrozen is worth no write of its own, as all that the guest is asked for.
-func (a *Manager) noteFrozen(m *VM, frozen bool) {
+func noteFrozen(m *VM, frozen bool) {
 	_ = m.Change(func(vm *nodev1.VirtualMachine) {
 		if vm.Status.Guest == nil {
 			vm.Status.Guest = new(nodev1.GuestStatus)

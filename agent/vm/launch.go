@@ -265,7 +265,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked}
 	})
 	faultpoint.Reach("agent.launch.noted")
-	l.manager.inflate(ctx, l.m, l.monitor)
+	inflate(ctx, l.m, l.monitor)
 	l.manager.watch(l.m, alive)
 	return nil
 }

@@ -97,8 +97,8 @@ func wasKilled(vm *nodev1.VirtualMachine) {
 
 // killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
 // with it.
-func (a *Manager) killLost(ctx context.Context, m *VM, process place.ShimProcess) (*nodev1.VirtualMachine, error) {
-	err := a.endLost(ctx, m, process, func() (note func(), err error) {
+func killLost(ctx context.Context, m *VM, process place.ShimProcess) (*nodev1.VirtualMachine, error) {
+	err := endLost(ctx, m, process, func() (note func(), err error) {
 		if err := process.Kill(); err != nil {
 			return nil, err
 		}
@@ -112,13 +112,13 @@ func (a *Manager) awaitLost(m *VM, process place.ShimProcess) {
 	if place.WaitForShim(a.ctx, m.place) != nil {
 		return // the agent ends, or it isn't known
 	}
-	err := a.endLost(a.ctx, m, process, func() (note func(), err error) {
+	err := endLost(a.ctx, m, process, func() (note func(), err error) {
 		l, err := place.ReadLease(m.place.RunDir())
 		if err != nil {
 			l = new(place.Lease) // how it ended is unknown
 		}
-		exit := a.exitOf(m, l.RunID)
-		return func() { a.noteEnd(m, exit) }, nil
+		exit := exitOf(m, l.RunID)
+		return func() { noteEnd(m, exit) }, nil
 	})
 	if err != nil {
 		m.log.Debug("a lost shim has ended", "error", err)
@@ -127,7 +127,7 @@ func (a *Manager) awaitLost(m *VM, process place.ShimProcess) {
 
 // endLost takes back what a lost shim had, after its end has been seen to. Of several
 // who are at it one does it: afterwards the folders may be another run's.
-func (a *Manager) endLost(ctx context.Context, m *VM, process place.ShimProcess, end func() (note func(), err error)) error {
+func endLost(ctx context.Context, m *VM, process place.ShimProcess, end func() (note func(), err error)) error {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()

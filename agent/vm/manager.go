@@ -118,6 +118,15 @@ func (a *Manager) Get(ctx context.Context, name string) (*VM, error) {
 	return m, nil
 }
 
+// take finds a VM and takes it for an operation, until done is called.
+func (a *Manager) take(ctx context.Context, name string, op lifecycle.Operation) (m *VM, done func(), err error) {
+	if m, err = a.Get(ctx, name); err != nil {
+		return nil, nil, err
+	}
+	_, done, err = m.begin(ctx, op)
+	return m, done, err
+}
+
 // podKey has the UID of a pod in a context.
 type podKey struct{}
 
@@ -209,16 +218,9 @@ func (a *Manager) Follow() (changed <-chan struct{}, stop func()) { return a.fol
 // Console connects to a VM's serial console; backlog bytes of what it has printed come
 // first.
 func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
-	m, err := a.Get(ctx, name)
+	_, l, err := a.reach(ctx, name, lifecycle.Console)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := m.check(lifecycle.Console); err != nil {
-		return nil, err
-	}
-	l := m.running()
-	if l == nil {
-		return nil, endedMeanwhile(m)
 	}
 	return l.shim.Console(ctx, backlog)
 }

@@ -17,12 +17,16 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// operate does something short with a VM's monitor.
+// operate does something short with the monitor of the VM of a name.
 func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
 	m, err := a.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	return operate(ctx, m, op, do)
+}
+
+func operate(ctx context.Context, m *VM, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
 	_, done, err := m.begin(ctx, op)
 	if err != nil {
 		return nil, err
@@ -34,13 +38,13 @@ func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operati
 	}
 	monitor, err := l.connected()
 	if err != nil {
-		return nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
+		return nil, contract.Errorf("%s: %w", contract.ThisVM(m.name), err)
 	}
 	if err := do(ctx, m, monitor); err != nil {
 		if answer, is := err.(*fault.Error); is { // it is the agent's own, and names the VM
 			return nil, answer
 		}
-		err = contract.Errorf("%s: %s: %w", contract.ThisVM(name), op, err)
+		err = contract.Errorf("%s: %s: %w", contract.ThisVM(m.name), op, err)
 		if ctx.Err() == nil { // else the caller has given up
 			err = &fault.Error{Code: codes.Unavailable, Err: err}
 		}
@@ -205,12 +209,12 @@ func (a *Manager) Stop(ctx context.Context, name string, grace *time.Duration) (
 	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
 	faultpoint.Reach("agent.stop.announced")
 	if before == lifecycle.Paused { // a paused guest can't shut down
-		if err := a.wake(ctx, m, l); err != nil {
+		if err := wake(ctx, m, l); err != nil {
 			m.note(before, "")
 			return nil, false, err
 		}
 	}
-	if err := a.press(ctx, m, l, before, wait); err != nil {
+	if err := press(ctx, m, l, before, wait); err != nil {
 		return nil, false, err
 	}
 	faultpoint.Reach("agent.stop.over")
@@ -220,7 +224,7 @@ func (a *Manager) Stop(ctx context.Context, name string, grace *time.Duration) (
 
 // wake lets a paused guest run so that it can shut down. An error means that it must
 // not; other failures show when it doesn't shut down.
-func (a *Manager) wake(ctx context.Context, m *VM, l *live) error {
+func wake(ctx context.Context, m *VM, l *live) error {
 	monitor, err := l.connected()
 	if err == nil {
 		err = goOn(ctx, m, monitor)
@@ -235,7 +239,7 @@ func (a *Manager) wake(ctx context.Context, m *VM, l *live) error {
 }
 
 // press presses the power button and waits until the VM has ended.
-func (a *Manager) press(ctx context.Context, m *VM, l *live, before lifecycle.State, grace time.Duration) error {
+func press(ctx context.Context, m *VM, l *live, before lifecycle.State, grace time.Duration) error {
 	_, err := l.shim.Stop(ctx, grace)
 	if err := over(ctx, l, err); err != nil {
 		if ctx.Err() == nil {
@@ -282,15 +286,15 @@ func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine
 		interrupt(errKilled)
 	}
 	if lost != nil {
-		return a.killLost(ctx, m, lost)
+		return killLost(ctx, m, lost)
 	}
 	if l == nil {
-		if l, err = a.settled(ctx, m); l == nil {
+		if l, err = settled(ctx, m); l == nil {
 			return m.Snapshot(), err
 		}
 	}
 	faultpoint.Reach("agent.kill.begun")
-	if err := a.killLive(ctx, m, l); err != nil {
+	if err := killLive(ctx, m, l); err != nil {
 		return nil, contract.Errorf("killing %s: %w", contract.ThisVM(name), err)
 	}
 	faultpoint.Reach("agent.kill.over")
@@ -303,7 +307,7 @@ const killPatience = 20 * time.Second
 
 // killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
 // dies with it.
-func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
+func killLive(ctx context.Context, m *VM, l *live) error {
 	patient, cancel := context.WithTimeout(ctx, place.PatienceFor(killPatience, l.lease.MemorySize))
 	defer cancel()
 	_, err := l.shim.Kill(patient)
@@ -333,7 +337,7 @@ func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
 }
 
 // settled waits until nothing is under way and returns what runs then.
-func (a *Manager) settled(ctx context.Context, m *VM) (*live, error) {
+func settled(ctx context.Context, m *VM) (*live, error) {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()

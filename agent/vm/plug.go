@@ -44,11 +44,7 @@ type plugging struct {
 
 // plug takes a VM for a change of its devices.
 func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
-	m, err := a.Get(ctx, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, done, err := m.begin(ctx, op)
+	m, done, err := a.take(ctx, name, op)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -42,15 +42,12 @@ func (a *Manager) Resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev
 	if err := z.read(r); err != nil {
 		return nil, nil, err
 	}
-	var err error
-	if z.m, err = a.Get(ctx, r.GetName()); err != nil {
-		return nil, nil, err
-	}
-	_, done, err := z.m.begin(ctx, lifecycle.Resize)
+	m, done, err := a.take(ctx, r.GetName(), lifecycle.Resize)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer done()
+	z.m = m
 	var has *uint64
 	if lifecycle.Live(z.m.State()) {
 		has, err = z.live(ctx)
@@ -211,7 +208,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	err := r.SetVCPUs(bounded, int(z.vcpus))
 	faultpoint.Reach("agent.resize.plugged")
 	if err == nil {
-		return z.keep(func(own, complete *specv1.VirtualMachineSpec) {
+		return keep(z.m, func(own, complete *specv1.VirtualMachineSpec) {
 			// The room at the start is a part of the machine.
 			most := uint32(spec.VCPULimit(complete.GetCpu()))
 			for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
@@ -220,7 +217,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 			}
 		})
 	}
-	z.manager.matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
+	matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
 	if errors.Is(err, vmm.ErrGuestKeeps) {
 		return fault.Errorf(codes.DeadlineExceeded, "vcpus: %w: it may still let them go; has it a driver for that?", err)
 	}
@@ -242,22 +239,22 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 			own.Memory.Target, complete.Memory.Target = ownTarget, target
 		}
 	}
-	if err := z.keep(set(target, target)); err != nil {
+	if err := keep(z.m, set(target, target)); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.resize.aimed")
 	if err := r.SetMemory(ctx, z.memory); err != nil {
-		return errors.Join(fault.InField(codes.Unavailable, "memory", "%w", err), z.keep(set(ownBefore, before)))
+		return errors.Join(fault.InField(codes.Unavailable, "memory", "%w", err), keep(z.m, set(ownBefore, before)))
 	}
 	return nil
 }
 
 // keep changes the specification, as the user has it and as it runs.
-func (z *resizing) keep(change func(own, complete *specv1.VirtualMachineSpec)) error {
-	if err := z.m.Change(func(vm *nodev1.VirtualMachine) { change(vm.Spec, vm.Status.EffectiveSpec) }); err != nil {
+func keep(m *VM, change func(own, complete *specv1.VirtualMachineSpec)) error {
+	if err := m.Change(func(vm *nodev1.VirtualMachine) { change(vm.Spec, vm.Status.EffectiveSpec) }); err != nil {
 		return err
 	}
-	return z.m.persist()
+	return m.persist()
 }
 
 // has waits a little for the guest to follow its balloon, and returns what it has.
@@ -285,15 +282,15 @@ func (z *resizing) has(ctx context.Context, r vmm.Resizer) *uint64 {
 // matchSize has the record and a VMM that runs agree after an agent was lost between
 // one and the other: the vCPUs are those that the VMM has, the balloon's target is what
 // the record says.
-func (a *Manager) matchSize(ctx context.Context, m *VM, monitor vmm.Monitor) {
+func matchSize(ctx context.Context, m *VM, monitor vmm.Monitor) {
 	if resizer, can := monitor.(vmm.Resizer); can && m.Snapshot().GetStatus().GetEffectiveSpec() != nil {
-		a.matchVCPUs(ctx, m, resizer)
-		a.inflate(ctx, m, monitor)
+		matchVCPUs(ctx, m, resizer)
+		inflate(ctx, m, monitor)
 	}
 }
 
 // inflate tells the balloon what the guest is to have, if that isn't all.
-func (a *Manager) inflate(ctx context.Context, m *VM, monitor vmm.Monitor) {
+func inflate(ctx context.Context, m *VM, monitor vmm.Monitor) {
 	s := m.Snapshot().GetStatus().GetEffectiveSpec()
 	resizer, can := monitor.(vmm.Resizer)
 	if s.GetMemory().GetTarget() == "" || !s.GetDevices().GetBalloon() || !can {
@@ -309,7 +306,7 @@ func (a *Manager) inflate(ctx context.Context, m *VM, monitor vmm.Monitor) {
 }
 
 // matchVCPUs notes how many there are.
-func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
+func matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	size, err := r.Size(ctx)
@@ -327,8 +324,7 @@ func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 		return
 	}
 	most := uint32(spec.VCPULimit(now))
-	z := &resizing{manager: a, m: m}
-	if err := z.keep(func(own, complete *specv1.VirtualMachineSpec) {
+	if err := keep(m, func(own, complete *specv1.VirtualMachineSpec) {
 		for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 			s.Cpu = orNew(s.Cpu)
 			s.Cpu.Sockets, s.Cpu.MaxVcpus = uint32(size.VCPUs)/socket, most

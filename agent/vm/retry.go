@@ -56,7 +56,7 @@ func (w *watcher) retryDue() {
 	w.retry.due, w.retry.tried = nil, tried
 	w.manager.watches.Go(func() {
 		defer close(tried)
-		if err := w.manager.retryDisk(w.m); err != nil {
+		if err := retryDisk(w.manager.ctx, w.m); err != nil {
 			w.m.log.Debug("the guest does not go on after a disk's error", "error", err)
 		}
 	})
@@ -70,10 +70,10 @@ func (w *watcher) retried() {
 }
 
 // retryDisk is a resume that leaves the state to what the VMM says of it.
-func (a *Manager) retryDisk(m *VM) error {
-	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
+func retryDisk(ctx context.Context, m *VM) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorPatience)
 	defer cancel()
-	_, err := a.operate(ctx, m.name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+	_, err := operate(ctx, m, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		if l := m.running(); l != nil {
 			if err := l.checkWhole(m.name); err != nil {
 				return err

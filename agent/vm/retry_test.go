@@ -61,7 +61,7 @@ func TestRetryDisk(t *testing.T) {
 	if watcher.planRetry(); watcher.retry.due != nil {
 		t.Error("a retry is planned for a guest that was paused")
 	}
-	if err := a.retryDisk(m); err != nil || !paused() {
+	if err := retryDisk(a.Context(), m); err != nil || !paused() {
 		t.Errorf("a guest that was paused goes on: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestPauseHoldsWithoutDisk(t *testing.T) {
 	}
 	a.paused(t, byUser, "")
 	m, _ := a.Get(t.Context(), "web")
-	if err := a.retryDisk(m); err != nil || !stopped() {
+	if err := retryDisk(a.Context(), m); err != nil || !stopped() {
 		t.Errorf("a guest that its user has paused goes on when the disk works again: %v", err)
 	}
 	a.end()

@@ -16,11 +16,7 @@ type StartOptions struct {
 
 // Start boots a VM, or restores one that is saved.
 func (a *Manager) Start(ctx context.Context, name string, o StartOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
-	m, err := a.Get(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	_, done, err := m.begin(ctx, lifecycle.Start)
+	m, done, err := a.take(ctx, name, lifecycle.Start)
 	if err != nil {
 		return nil, err
 	}

@@ -318,7 +318,7 @@ func (a *Manager) lostShim(m *VM, l *live) {
 			return
 		}
 	}
-	a.ended(m, l, a.exitOf(m, l.lease.RunID))
+	a.ended(m, l, exitOf(m, l.lease.RunID))
 }
 
 // again connects to a shim that has dropped the connection and still runs.
@@ -350,7 +350,7 @@ func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
 
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was
 // killed just after a commit has written nothing, but the image is there.
-func (a *Manager) exitOf(m *VM, run string) *shim.Exit {
+func exitOf(m *VM, run string) *shim.Exit {
 	exit, err := shim.ReadExit(m.place.StateDir())
 	if err == nil && exit.RunID == run {
 		return exit
