@@ -19,8 +19,8 @@ func (p *program) newMetrics(ctx context.Context) *metrics.Metrics {
 	s := metrics.Sources{
 		Node: node, Version: p.cfg.Version, Log: p.cfg.Log,
 		VMs: p.measured, Document: p.node.Keeper.Latest, Probes: p.node.Keeper.Probes, RAM: p.ram,
-		Saves:    func() metrics.Images { return imagesOf(p.vms.Saves()) },
-		Restores: func() metrics.Images { return imagesOf(p.vms.Restores()) },
+		Saves:    func() metrics.Images { return imagesOf(p.vms.Saver.Saves()) },
+		Restores: func() metrics.Images { return imagesOf(p.vms.Launcher.Restores()) },
 	}
 	if *p.cfg.DevicePlugins.Enabled {
 		s.Devices = func() []deviceplugin.Status {

@@ -172,7 +172,7 @@ func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node
 	}
 	p.background.Go(func() { answer(life) })
 	p.background.Go(func() { offerDevices(life, cfg, cfg.Log, p.published.neighbour, &p.offers) })
-	if err := p.vms.Adopt(ctx); err != nil {
+	if err := p.vms.Adopter.Adopt(ctx); err != nil {
 		return err
 	}
 	p.progress.adopted.Store(true)

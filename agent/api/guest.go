@@ -18,7 +18,7 @@ func (s *NodeService) AttachDisplay(stream grpc.BidiStreamingServer[nodev1.Attac
 		return err
 	}
 	keep := first.GetSharing() == nodev1.Sharing_SHARING_PRESERVE
-	conn, err := s.VMs.Display(stream.Context(), first.GetName(), keep)
+	conn, err := s.VMs.Guests.Display(stream.Context(), first.GetName(), keep)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *NodeService) AttachDisplay(stream grpc.BidiStreamingServer[nodev1.Attac
 
 // TakeScreenshot sends a picture of the display.
 func (s *NodeService) TakeScreenshot(r *nodev1.TakeScreenshotRequest, stream grpc.ServerStreamingServer[nodev1.TakeScreenshotResponse]) error {
-	picture, err := s.VMs.Screenshot(stream.Context(), r.GetName(), r.GetMovePointer())
+	picture, err := s.VMs.Guests.Screenshot(stream.Context(), r.GetName(), r.GetMovePointer())
 	if err != nil {
 		return err
 	}
@@ -63,19 +63,19 @@ func (s *NodeService) TakeScreenshot(r *nodev1.TakeScreenshotRequest, stream grp
 
 // RebootVM asks the guest to reboot.
 func (s *NodeService) RebootVM(ctx context.Context, r *nodev1.RebootVMRequest) (*nodev1.RebootVMResponse, error) {
-	vm, err := s.VMs.Reboot(ctx, r.GetName())
+	vm, err := s.VMs.Guests.Reboot(ctx, r.GetName())
 	return &nodev1.RebootVMResponse{Vm: vm}, err
 }
 
 // SuspendVM asks the guest to suspend itself to disk.
 func (s *NodeService) SuspendVM(ctx context.Context, r *nodev1.SuspendVMRequest) (*nodev1.SuspendVMResponse, error) {
-	vm, err := s.VMs.Suspend(ctx, r.GetName())
+	vm, err := s.VMs.Guests.Suspend(ctx, r.GetName())
 	return &nodev1.SuspendVMResponse{Vm: vm}, err
 }
 
 // GetGuest asks the guest's agent.
 func (s *NodeService) GetGuest(ctx context.Context, r *nodev1.GetGuestRequest) (*nodev1.GetGuestResponse, error) {
-	return s.VMs.Inspect(ctx, r.GetName())
+	return s.VMs.Guests.Inspect(ctx, r.GetName())
 }
 
 // FreezeGuest freezes the guest's file systems.
@@ -84,10 +84,10 @@ func (s *NodeService) FreezeGuest(ctx context.Context, r *nodev1.FreezeGuestRequ
 	if r.GetTimeoutMs() > most {
 		return nil, fault.Invalid("timeout_ms", "%d: at most %d", r.GetTimeoutMs(), most)
 	}
-	return new(nodev1.FreezeGuestResponse), s.VMs.Freeze(ctx, r.GetName(), time.Duration(r.GetTimeoutMs())*time.Millisecond)
+	return new(nodev1.FreezeGuestResponse), s.VMs.Guests.Freeze(ctx, r.GetName(), time.Duration(r.GetTimeoutMs())*time.Millisecond)
 }
 
 // ThawGuest ends a freeze.
 func (s *NodeService) ThawGuest(ctx context.Context, r *nodev1.ThawGuestRequest) (*nodev1.ThawGuestResponse, error) {
-	return new(nodev1.ThawGuestResponse), s.VMs.Thaw(ctx, r.GetName())
+	return new(nodev1.ThawGuestResponse), s.VMs.Guests.Thaw(ctx, r.GetName())
 }

@@ -83,7 +83,7 @@ func (s *NodeService) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamin
 		return err
 	}
 	options := place.SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning(), Attachment: r.GetAttachmentPodUid()}
-	vm, result, err := s.VMs.Save(stream.Context(), r.GetName(), options, reporter(report))
+	vm, result, err := s.VMs.Saver.Save(stream.Context(), r.GetName(), options, reporter(report))
 	if err != nil {
 		return err
 	}
@@ -126,19 +126,19 @@ func reporter(send func(*nodev1.Progress) error) func(shim.Progress) {
 
 // PauseVM stops a running guest.
 func (s *NodeService) PauseVM(ctx context.Context, r *nodev1.PauseVMRequest) (*nodev1.PauseVMResponse, error) {
-	vm, err := s.VMs.Pause(ctx, r.GetName())
+	vm, err := s.VMs.Power.Pause(ctx, r.GetName())
 	return &nodev1.PauseVMResponse{Vm: vm}, err
 }
 
 // ResumeVM lets a paused guest run.
 func (s *NodeService) ResumeVM(ctx context.Context, r *nodev1.ResumeVMRequest) (*nodev1.ResumeVMResponse, error) {
-	vm, err := s.VMs.Resume(ctx, r.GetName(), r.GetAllowDamaged())
+	vm, err := s.VMs.Power.Resume(ctx, r.GetName(), r.GetAllowDamaged())
 	return &nodev1.ResumeVMResponse{Vm: vm}, err
 }
 
 // ResetVM presses the reset button.
 func (s *NodeService) ResetVM(ctx context.Context, r *nodev1.ResetVMRequest) (*nodev1.ResetVMResponse, error) {
-	vm, err := s.VMs.Reset(ctx, r.GetName())
+	vm, err := s.VMs.Power.Reset(ctx, r.GetName())
 	return &nodev1.ResetVMResponse{Vm: vm}, err
 }
 
@@ -149,31 +149,31 @@ func (s *NodeService) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nod
 		d := time.Duration(r.GetGracePeriodMs()) * time.Millisecond
 		grace = &d
 	}
-	vm, killed, err := s.VMs.Stop(ctx, r.GetName(), grace)
+	vm, killed, err := s.VMs.Power.Stop(ctx, r.GetName(), grace)
 	return &nodev1.StopVMResponse{Vm: vm, Killed: killed}, err
 }
 
 // ResizeVM changes the number of vCPUs and the size of the memory.
 func (s *NodeService) ResizeVM(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.ResizeVMResponse, error) {
-	vm, has, err := s.VMs.Resize(ctx, r)
+	vm, has, err := s.VMs.Hotplug.Resize(ctx, r)
 	return &nodev1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
 }
 
 // Attach adds a disk or a network interface to a VM.
 func (s *NodeService) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.AttachResponse, error) {
-	vm, device, err := s.VMs.Attach(ctx, r)
+	vm, device, err := s.VMs.Hotplug.Attach(ctx, r)
 	return &nodev1.AttachResponse{Vm: vm, Device: device}, err
 }
 
 // Detach removes a disk or a network interface from a VM.
 func (s *NodeService) Detach(ctx context.Context, r *nodev1.DetachRequest) (*nodev1.DetachResponse, error) {
-	vm, err := s.VMs.Detach(ctx, r.GetName(), r.GetDevice())
+	vm, err := s.VMs.Hotplug.Detach(ctx, r.GetName(), r.GetDevice())
 	return &nodev1.DetachResponse{Vm: vm}, err
 }
 
 // KillVM ends a VM at once.
 func (s *NodeService) KillVM(ctx context.Context, r *nodev1.KillVMRequest) (*nodev1.KillVMResponse, error) {
-	vm, err := s.VMs.Kill(ctx, r.GetName())
+	vm, err := s.VMs.Power.Kill(ctx, r.GetName())
 	return &nodev1.KillVMResponse{Vm: vm}, err
 }
 

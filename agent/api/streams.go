@@ -121,7 +121,7 @@ func (s *NodeService) AttachConsole(stream grpc.BidiStreamingServer[nodev1.Attac
 	if first.GetSkipBacklog() {
 		backlog = 0
 	}
-	conn, err := s.VMs.Console(stream.Context(), first.GetName(), backlog)
+	conn, err := s.VMs.Guests.Console(stream.Context(), first.GetName(), backlog)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *NodeService) DialGuest(stream grpc.BidiStreamingServer[nodev1.DialGuest
 	if err != nil {
 		return err
 	}
-	conn, err := s.VMs.DialGuest(stream.Context(), first.GetName(), first.GetProtocol(), first.GetPort())
+	conn, err := s.VMs.Guests.DialGuest(stream.Context(), first.GetName(), first.GetProtocol(), first.GetPort())
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestSaveToAttachedVolume(t *testing.T) {
 	unmount := n.servePod(t, a)
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	vm, result, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: "restore-web", Attachment: attachUID}, nil)
+	vm, result, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: "restore-web", Attachment: attachUID}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,10 +132,10 @@ func TestSaveOfPausedIsTold(t *testing.T) {
 	n.servePod(t, a)
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	if _, err := a.Pause(t.Context(), podVM); err != nil {
+	if _, err := a.Power.Pause(t.Context(), podVM); err != nil {
 		t.Fatal(err)
 	}
-	_, result, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "image")}, nil)
+	_, result, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "image")}, nil)
 	if err != nil || !result.Paused {
 		t.Errorf("result %v, %v", result, err)
 	}
@@ -178,7 +178,7 @@ func TestAttachedRefused(t *testing.T) {
 			n.servePod(t, a)
 			n.container()
 			vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-			_, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: test.directory, Attachment: attachUID}, nil)
+			_, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: test.directory, Attachment: attachUID}, nil)
 			if fault.Code(err) != test.code || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %v with %q", err, test.code, test.want)
 			}

@@ -58,7 +58,7 @@ func TestDeviceHasOneWriter(t *testing.T) {
 	}
 	web := pod("default", "web")
 	wantText(t, web.refusal(t, start(web)), `disk "data" of vm default/web`, "block device 7:", `disk "root" of vm own`)
-	if _, err := a.Kill(t.Context(), "own"); err != nil {
+	if _, err := a.Power.Kill(t.Context(), "own"); err != nil {
 		t.Fatal(err)
 	}
 	start(web)

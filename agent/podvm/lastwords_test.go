@@ -49,7 +49,7 @@ func (n *fakeNode) saved(t *testing.T, a *testAgent) []byte {
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
+	if _, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	vmtest.Eventually(t, "it is saved", a.is(lifecycle.Saved))

@@ -73,7 +73,7 @@ func TestPodStartsPaused(t *testing.T) {
 	if !proc.Pod.Launched.Plan.Paused {
 		t.Error("the plan lets the guest run")
 	}
-	if _, err := a.Resume(t.Context(), podVM, false); err != nil {
+	if _, err := a.Power.Resume(t.Context(), podVM, false); err != nil {
 		t.Fatal(err)
 	}
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
@@ -272,7 +272,7 @@ func TestPodOperations(t *testing.T) {
 	vmtest.WantCode(t, "start", err, codes.FailedPrecondition)
 	wantText(t, err.Error(), "kubectl delete pod -n default web")
 	vmtest.WantCode(t, "delete", a.Delete(t.Context(), podVM), codes.FailedPrecondition)
-	if _, err := a.Kill(t.Context(), podVM); err != nil {
+	if _, err := a.Power.Kill(t.Context(), podVM); err != nil {
 		t.Error(err)
 	}
 	vmtest.Eventually(t, "it has ended", a.is(lifecycle.Stopped))
@@ -312,7 +312,7 @@ func TestPodSave(t *testing.T) {
 				}
 			})
 			vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-			_, _, err := a.Save(t.Context(), podVM, test.options, nil)
+			_, _, err := a.Saver.Save(t.Context(), podVM, test.options, nil)
 			switch {
 			case test.want != "":
 				if err == nil {
@@ -340,7 +340,7 @@ func TestPodSavedAndKilled(t *testing.T) {
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	w.FailStep("after the image", errors.New("the shim was killed"))
-	if _, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, nil); err == nil {
+	if _, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, nil); err == nil {
 		t.Error("it was saved")
 	}
 	vmtest.Eventually(t, "it has ended", a.is(lifecycle.Crashed))
@@ -354,7 +354,7 @@ func TestPodRestores(t *testing.T) {
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
+	if _, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	vmtest.Eventually(t, "it is saved", a.is(lifecycle.Saved))
@@ -419,7 +419,7 @@ func TestPodSavesLazily(t *testing.T) {
 			a = w.start()
 			n.servePod(t, a)
 			vmtest.Eventually(t, "it is adopted", a.is(lifecycle.Running))
-			_, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "two")}, nil)
+			_, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "two")}, nil)
 			if (err != nil) != test.refused {
 				t.Fatalf("saving it: %v", err)
 			}
@@ -437,7 +437,7 @@ func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
 	n.container()
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
+	if _, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	vmtest.Eventually(t, "it is saved", a.is(lifecycle.Saved))

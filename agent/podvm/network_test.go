@@ -271,7 +271,7 @@ func TestPodNetworkRestored(t *testing.T) {
 	n.container(specified("networks: [{pod: {}}]\n"))
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
+	if _, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	vmtest.Eventually(t, "it is saved", a.is(lifecycle.Saved))
@@ -302,7 +302,7 @@ func TestBridgedIsNotSaved(t *testing.T) {
 	n.serveNetworks(t, a, &fakeNetworks{t: t})
 	n.container(specified("networks: [{pod: {binding: bridge}}]\n"))
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
-	_, _, err := a.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, nil)
+	_, _, err := a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, nil)
 	if err == nil {
 		t.Fatal("it was saved")
 	}

@@ -102,7 +102,7 @@ func TestPodBoots(t *testing.T) {
 			t.Errorf("the agent has taken %s for it", taken)
 		}
 	}
-	if _, err := a.Pause(t.Context(), podVM); err != nil || !a.is(lifecycle.Paused)() {
+	if _, err := a.Power.Pause(t.Context(), podVM); err != nil || !a.is(lifecycle.Paused)() {
 		t.Errorf("pause: %v", err)
 	}
 	proc.End(&shim.Exit{Reason: shim.ReasonShutdown})
@@ -590,7 +590,7 @@ func TestCallForItsPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = a.Kill(vm.ForPod(t.Context(), "11111111-2222-4333-8444-555555555555"), podVM)
+	_, err = a.Power.Kill(vm.ForPod(t.Context(), "11111111-2222-4333-8444-555555555555"), podVM)
 	vmtest.WantCode(t, "a kill that is meant for the pod before", err, codes.NotFound)
 	if got := m.State(); !lifecycle.Live(got) {
 		t.Errorf("it is %s after a kill that was meant for another", lifecycle.Name(got))

@@ -195,18 +195,18 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 		}
 		vmtest.Eventually(t, what, a.is(want))
 	}
-	_, err := a.Pause(t.Context(), podVM)
+	_, err := a.Power.Pause(t.Context(), podVM)
 	do("pause", err, lifecycle.Paused)
 	a.end() // the next agent takes it up as it is
 	a = w.start()
 	n.serve(a)
 	vmtest.Eventually(t, "it is adopted", a.is(lifecycle.Paused))
-	_, err = a.Resume(t.Context(), podVM, false)
+	_, err = a.Power.Resume(t.Context(), podVM, false)
 	do("resume", err, lifecycle.Running)
-	_, err = a.Reset(t.Context(), podVM)
+	_, err = a.Power.Reset(t.Context(), podVM)
 	do("reset", err, lifecycle.Running)
 	image := filepath.Join(n.root, "image")
-	_, _, err = a.Save(t.Context(), podVM, place.SaveOptions{Directory: image}, nil)
+	_, _, err = a.Saver.Save(t.Context(), podVM, place.SaveOptions{Directory: image}, nil)
 	do("save", err, lifecycle.Saved)
 	<-ended
 
@@ -216,7 +216,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	if strings.Contains(out.String(), guest.UpLine) {
 		t.Error("the guest was booted")
 	}
-	_, err = a.Kill(t.Context(), podVM)
+	_, err = a.Power.Kill(t.Context(), podVM)
 	do("kill", err, lifecycle.Stopped)
 	<-ended
 }

@@ -110,7 +110,7 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	into := place.SaveOptions{Directory: "restore-web-1", Attachment: attachUID}
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	_, _, err := a.Save(ctx, podVM, into, func(shim.Progress) { steps++; cancel() })
+	_, _, err := a.Saver.Save(ctx, podVM, into, func(shim.Progress) { steps++; cancel() })
 	if !errors.Is(err, context.Canceled) || steps == 0 {
 		t.Errorf("a save that was cancelled under way: %v, after %d steps", err, steps)
 	}
@@ -121,7 +121,7 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	before := counts()
 	vmtest.Eventually(t, "the guest goes on", func() bool { return counts() > before })
 
-	_, result, err := a.Save(t.Context(), podVM, into, nil)
+	_, result, err := a.Saver.Save(t.Context(), podVM, into, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	vmtest.Eventually(t, "the image is removed", func() bool { left, err := os.ReadDir(n.volume); return len(left) == 0 && err == nil })
 
 	// And one that doesn't, if it is attached to it: nothing of the volume is left open once the guest runs.
-	if _, _, err = a.Save(t.Context(), podVM, into, nil); err != nil {
+	if _, _, err = a.Saver.Save(t.Context(), podVM, into, nil); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
@@ -166,7 +166,7 @@ func TestRealSaveToAttachedVolume(t *testing.T) {
 	} else if err := errors.Join(image.CheckUnused(), image.Close()); !errors.As(err, new(*memory.UsedError)) {
 		t.Errorf("the image is not marked: %v", err)
 	}
-	_, err = a.Kill(t.Context(), podVM)
+	_, err = a.Power.Kill(t.Context(), podVM)
 	if err != nil {
 		t.Fatal(err)
 	}

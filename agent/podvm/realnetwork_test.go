@@ -79,7 +79,7 @@ func TestRealPodNetwork(t *testing.T) {
 	if want := "lease 10.0.2.2/24 10.0.2.1 1450 web"; !strings.Contains(string(said), want) {
 		t.Errorf("the guest was told %s, want %s", said, want)
 	}
-	_, err = a.Kill(t.Context(), podVM)
+	_, err = a.Power.Kill(t.Context(), podVM)
 	n.must(err)
 	<-ended
 	pod.Do(func() error {

@@ -176,7 +176,7 @@ func (p *Runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM
 	if want.spec == nil {
 		return p.restore(ctx, h, want)
 	}
-	if err := p.manager.Validate(ctx, want.spec, h.VMM); err != nil {
+	if err := p.manager.Platform.Validate(ctx, want.spec, h.VMM); err != nil {
 		return nil, err
 	}
 	id := string(h.pod.UID)
@@ -188,7 +188,7 @@ func (p *Runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM
 	if err := p.passNUMA(h, s); err != nil {
 		return nil, err
 	}
-	return p.start(h, s, id, func(m *vm.VM) error { return p.manager.Launch(ctx, m, s, want.paused) })
+	return p.start(h, s, id, func(m *vm.VM) error { return p.manager.Launcher.Launch(ctx, m, s, want.paused) })
 }
 
 // specification is the one that the container names, for a guest named as its pod
@@ -226,7 +226,7 @@ func nameFor(pod string) string {
 // restore lets the VM of an image in one of the pod's volumes go on.
 func (p *Runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
 	i := want.image
-	if err := p.manager.Identify(i, want.restore); err != nil {
+	if err := p.manager.Platform.Identify(i, want.restore); err != nil {
 		return nil, err
 	}
 	s, err := p.connect(ctx, h, i.Spec, i.ID)
@@ -236,7 +236,7 @@ func (p *Runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.V
 	defer h.guest.close()
 	i.Spec = s
 	return p.start(h, i.Spec, i.ID, func(m *vm.VM) error {
-		return p.manager.LaunchImage(ctx, m, i, want.restore, nil)
+		return p.manager.Launcher.LaunchImage(ctx, m, i, want.restore, nil)
 	})
 }
 
@@ -318,7 +318,7 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 	s := i.Spec
 	if want.spec != nil {
 		s = want.spec
-		if err := p.manager.Validate(ctx, s, h.VMM); err != nil {
+		if err := p.manager.Platform.Validate(ctx, s, h.VMM); err != nil {
 			return nil, err
 		}
 	}
@@ -332,10 +332,10 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 		return nil, err
 	}
 	defer done()
-	p.manager.TakeUp(ctx, m, l, h.conn)
+	p.manager.Adopter.TakeUp(ctx, m, l, h.conn)
 	// The agent before may have been lost between the guest's going on and its clock's being set.
 	if want.spec == nil && time.Since(l.Start).Abs() < clockPatience {
-		p.manager.SetGuestTime(m)
+		p.manager.Guests.SetGuestTime(m)
 	}
 	return m, nil
 }

@@ -49,7 +49,7 @@ func (w *world) start() *testAgent {
 		st.Close()
 	})
 	w.T.Cleanup(a.end)
-	if err := a.Adopt(ctx); err != nil {
+	if err := a.Adopter.Adopt(ctx); err != nil {
 		w.T.Fatal(err)
 	}
 	return a

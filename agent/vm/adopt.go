@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -33,9 +34,20 @@ const endingPatience = 2 * time.Second
 // adopters is how many VMs are adopted at a time: most of it is waiting.
 const adopters = 16
 
+// Adopter takes up the VMs that run when an agent comes back.
+type Adopter struct {
+	vms        *Registry
+	tasks      *background
+	supervisor *supervisor
+	own        *place.Resources
+	// bootID is the machine's since it was booted.
+	bootID string
+	log    *slog.Logger
+}
+
 // Adopt reads the folders and takes up what runs. What is wrong with one VM
 // costs that VM only.
-func (a *Manager) Adopt(ctx context.Context) error {
+func (a *Adopter) Adopt(ctx context.Context) error {
 	names, err := a.own.Store.Names()
 	if err != nil {
 		return err
@@ -54,7 +66,7 @@ func (a *Manager) Adopt(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (a *Manager) adoptOne(ctx context.Context, name string) {
+func (a *Adopter) adoptOne(ctx context.Context, name string) {
 	gone, err := a.own.Store.Sweep(name)
 	if err != nil {
 		a.log.Error("failed to tidy a VM's directory", "vm", name, "error", err)
@@ -72,14 +84,23 @@ func (a *Manager) adoptOne(ctx context.Context, name string) {
 		vm.Status = &nodev1.VirtualMachineStatus{State: lifecycle.Created}
 	}
 	faultpoint.Reach("agent.adopt.loaded")
-	m, _ := a.add(vm)
-	ad := &adoption{manager: a, m: m}
+	m := a.enter(name, vm)
+	ad := &adoption{Adopter: a, m: m}
 	ad.run(ctx)
 }
 
+// enter lists a VM of the node itself.
+func (a *Adopter) enter(name string, vm *nodev1.VirtualMachine) *VM {
+	m, done := a.vms.Enter(name, a.own.At(name), vm)
+	if done != nil {
+		done()
+	}
+	return m
+}
+
 // enterBroken lists a VM whose record can't be read.
-func (a *Manager) enterBroken(name string, err error) {
-	m, _ := a.add(&nodev1.VirtualMachine{
+func (a *Adopter) enterBroken(name string, err error) {
+	m := a.enter(name, &nodev1.VirtualMachine{
 		Spec: &specv1.VirtualMachineSpec{Name: name},
 		Status: &nodev1.VirtualMachineStatus{
 			State:   lifecycle.Crashed,
@@ -100,9 +121,9 @@ func (a *Manager) enterBroken(name string, err error) {
 
 // adoption finds out what has become of one VM while no agent was there.
 type adoption struct {
-	manager *Manager
-	m       *VM
-	lease   *place.Lease // nil: it has nothing of the host
+	*Adopter
+	m     *VM
+	lease *place.Lease // nil: it has nothing of the host
 }
 
 func (ad *adoption) run(ctx context.Context) {
@@ -113,7 +134,7 @@ func (ad *adoption) run(ctx context.Context) {
 		m.log.Error("failed to read which host resources the VM has", "error", err)
 	}
 	// Whether it runs or not: what it has left may have the user id still.
-	ad.manager.claimUser(m.name)
+	ad.claimUser(m.name)
 	process, err := place.RunningShim(m.place.Process())
 	switch {
 	case err != nil:
@@ -186,18 +207,18 @@ func release(ctx context.Context, conn place.Shim) error {
 }
 
 // TakeUp makes a VM the agent's again whose shim runs, and which has that lease.
-func (a *Manager) TakeUp(ctx context.Context, m *VM, l *place.Lease, conn place.Shim) {
+func (a *Adopter) TakeUp(ctx context.Context, m *VM, l *place.Lease, conn place.Shim) {
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
-	ad := &adoption{manager: a, m: m, lease: l}
+	ad := &adoption{Adopter: a, m: m, lease: l}
 	ad.takeUp(ctx, conn)
 }
 
 // takeUp makes a VM that runs the agent's again.
 func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
-	a, m := ad.manager, ad.m
+	m := ad.m
 	welcome := conn.Welcome()
-	dial := dialer(a.own.Shims, m.place.RunDir())
+	dial := dialer(ad.own.Shims, m.place.RunDir())
 	l := newLive(ad.lease, conn, nil, dial, nil)
 	v, err := m.place.VMM(ad.lease.VMM)
 	var status vmm.Status
@@ -243,17 +264,17 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
 	})
 	if monitor, err := l.connected(); err == nil {
-		matching, cancel := context.WithTimeout(a.ctx, statusPatience)
+		matching, cancel := context.WithTimeout(ad.tasks.ctx, statusPatience)
 		matchSize(matching, m, monitor)
 		cancel()
 	}
-	a.findDisks(m)
-	a.watch(m, l)
+	ad.supervisor.findDisks(m)
+	ad.supervisor.watch(m, l)
 }
 
 // findDisks looks for the disks of a VM that runs, or may.
-func (a *Manager) findDisks(m *VM) {
-	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
+func (s *supervisor) findDisks(m *VM) {
+	ctx, cancel := context.WithTimeout(s.tasks.ctx, statusPatience)
 	defer cancel()
 	m.findDisks(ctx, m.Snapshot().GetStatus().GetEffectiveSpec())
 }
@@ -271,7 +292,7 @@ func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 	vm.Status.Hypervisor, vm.Status.MachineType = m.Accelerator, m.MachineType
 	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
-	vm.Status.BootId = ad.manager.bootID
+	vm.Status.BootId = ad.bootID
 }
 
 func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
@@ -289,7 +310,7 @@ func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
 
 // ended finds out how a VM ended that does not run, and sweeps what it left.
 func (ad *adoption) ended() {
-	a, m := ad.manager, ad.m
+	m := ad.m
 	faultpoint.Reach("agent.adopt.ended")
 	vm := m.Snapshot()
 	switch state := vm.GetStatus().GetState(); {
@@ -301,10 +322,10 @@ func (ad *adoption) ended() {
 	}
 	faultpoint.Reach("agent.adopt.classified")
 	// What takes longer is left to the VM's next start: the agent has to get ready.
-	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
+	ctx, cancel := context.WithTimeout(ad.tasks.ctx, adoptPatience)
 	defer cancel()
 	if ad.lease == nil {
-		if err := errors.Join(m.sweep(ctx), a.own.Store.RemoveRunDir(m.name)); err != nil {
+		if err := errors.Join(m.sweep(ctx), ad.own.Store.RemoveRunDir(m.name)); err != nil {
 			m.log.Error("failed to remove what the VM left", "error", err)
 		}
 		return
@@ -331,9 +352,8 @@ func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 
 // classify finds out how a VM that ran has ended.
 func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
-	a := ad.manager
 	exit, err := shim.ReadExit(ad.m.place.StateDir())
-	rebooted := vm.GetStatus().GetBootId() != a.bootID
+	rebooted := vm.GetStatus().GetBootId() != ad.bootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
 		ad.observeExit(exit)

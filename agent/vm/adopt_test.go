@@ -174,8 +174,8 @@ func (w *world) reboot() {
 func TestObservedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	m := newVM("web", nil, &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.followers, a.log)
-	ad := &adoption{manager: a.Manager, m: m}
+	m := newVM("web", nil, &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{}}, a.Registry.hub, a.Registry.followers, a.Registry.log)
+	ad := &adoption{Adopter: a.Adopter, m: m}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -24,7 +24,7 @@ type option struct {
 
 // pairable is what VMMs may be paired with where the VM is. Each hypervisor is checked once.
 func (l *launch) pairable() pairing.Node {
-	on := pairing.Node{Hypervisors: l.manager.node.Hypervisors.Once(), Hypervisor: l.manager.hypervisorFor(l.spec)}
+	on := pairing.Node{Hypervisors: l.platform.node.Hypervisors.Once(), Hypervisor: l.platform.hypervisorFor(l.spec)}
 	if l.m.container == nil {
 		return on
 	}
@@ -50,7 +50,7 @@ func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice
 	o.missing = l.m.place.Describe(c.Lease, &o.request)
 	o.plan, err = v.Plan(o.request)
 	// All faults are reported at once.
-	err = withFaults(l.manager.node.Hypervisors.Validate(o.request.Spec, l.manager.arch, l.manager.node.Names().VMMs...), err)
+	err = withFaults(l.platform.node.Hypervisors.Validate(o.request.Spec, l.platform.arch, l.platform.node.Names().VMMs...), err)
 	if err := advised(ctx, err, l.m.place.VMM); err != nil {
 		candidate.Refuse(err)
 	}
@@ -61,7 +61,7 @@ func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice
 func (l *launch) request(ctx context.Context, id string, v vmm.VMM, info vmm.Info, h hypervisor.Hypervisor) vmm.PlanRequest {
 	return vmm.PlanRequest{
 		ID:               id,
-		Spec:             spec.Default(l.spec, l.manager.target(id, h.Name(), v), l.manager.layers),
+		Spec:             spec.Default(l.spec, l.platform.target(id, h.Name(), v), l.platform.layers),
 		Hypervisor:       h.Name(),
 		Accelerator:      h.Accelerator(),
 		CPUQuirks:        h.Check(ctx).CPUQuirks,
@@ -111,6 +111,6 @@ func withFaults(faults spec.FieldErrors, err error) error {
 }
 
 // target is what a specification is completed for.
-func (a *Manager) target(id, hypervisor string, v vmm.VMM) spec.Target {
-	return spec.Target{ID: id, Hypervisor: hypervisor, VMM: v.Name(), Arch: a.arch, Defaults: vmm.DefaultsOf(v, a.arch)}
+func (p *Platform) target(id, hypervisor string, v vmm.VMM) spec.Target {
+	return spec.Target{ID: id, Hypervisor: hypervisor, VMM: v.Name(), Arch: p.arch, Defaults: vmm.DefaultsOf(v, p.arch)}
 }

@@ -40,7 +40,7 @@ type choice struct {
 // thing that it takes is the user id.
 func (l *launch) choose(ctx context.Context) (err error) {
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.manager.node.Hypervisors.Validate(l.spec, l.manager.arch, l.manager.node.Names().VMMs...).Err(); err != nil {
+	if err := l.platform.node.Hypervisors.Validate(l.spec, l.platform.arch, l.platform.node.Names().VMMs...).Err(); err != nil {
 		return err
 	}
 	c := choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}
@@ -62,17 +62,17 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 		return err
 	}
 	// This and its disks are asked again when it is announced; here before its addresses, which the other has, too.
-	if err := l.manager.onlyOne(l.m); err != nil {
+	if err := onlyOne(l.m, l.vms.others(l.m)); err != nil {
 		return err
 	}
-	if err := l.manager.vsockFree(l.m, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
+	if err := vsockFree(l.m, l.vms.others(l.m), c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
-	if err := l.manager.hostFacts(l.m, c); err != nil {
+	if err := l.platform.hostFacts(l.vms.others(l.m), c); err != nil {
 		return err
 	}
 	disks := l.m.place.Disks(c.Spec)
-	if err := l.manager.disksFree(l.m, disks); err != nil {
+	if err := disksFree(l.m, l.vms.others(l.m), disks); err != nil {
 		return err
 	}
 	l.m.setDisks(disks)
@@ -135,11 +135,11 @@ func (l *launch) vmms() (names []string, because string, err error) {
 }
 
 // hypervisorFor is the specification's word, or the node's where it has none.
-func (a *Manager) hypervisorFor(s *specv1.VirtualMachineSpec) string {
+func (p *Platform) hypervisorFor(s *specv1.VirtualMachineSpec) string {
 	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
 		return name
 	}
-	return a.defaultHypervisor
+	return p.defaultHypervisor
 }
 
 // complete takes the VMM's plan, and fills in the lease.
@@ -193,12 +193,12 @@ func (c *choice) describe(vm *nodev1.VirtualMachine) {
 
 // vsockFree refuses a context id that another running VM has: the kernel
 // would, but late and without a name.
-func (a *Manager) vsockFree(m *VM, cid uint32) error {
+func vsockFree(m *VM, others []*VM, cid uint32) error {
 	if cid == 0 {
 		return nil
 	}
-	for _, other := range a.All() {
-		if other == m || other.running() == nil {
+	for _, other := range others {
+		if other.running() == nil {
 			continue
 		}
 		if other.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
@@ -211,13 +211,13 @@ func (a *Manager) vsockFree(m *VM, cid uint32) error {
 // onlyOne refuses a second VM with the id of one that has a VMM, and with its addresses.
 // VMs in pods are their own affair: what they say of their ids must keep no other from
 // being started.
-func (a *Manager) onlyOne(m *VM) error {
+func onlyOne(m *VM, others []*VM) error {
 	if _, own := m.place.(place.OnNode); !own {
 		return nil
 	}
 	id := m.Snapshot().GetId()
-	for _, other := range a.All() {
-		if _, own := other.place.(place.OnNode); !own || other == m {
+	for _, other := range others {
+		if _, own := other.place.(place.OnNode); !own {
 			continue
 		}
 		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {

@@ -23,7 +23,7 @@ func (a *Manager) Create(ctx context.Context, s *specv1.VirtualMachineSpec) (*no
 	if s == nil {
 		return nil, fault.Invalid("spec", "it is missing")
 	}
-	if err := a.Validate(ctx, s, a.node.VMM); err != nil {
+	if err := a.Platform.Validate(ctx, s, a.own.Node.VMM); err != nil {
 		return nil, err
 	}
 	m, done := a.enterOwn(NewRecord(s, uuid.NewString()))
@@ -39,6 +39,12 @@ func (a *Manager) Create(ctx context.Context, s *specv1.VirtualMachineSpec) (*no
 	faultpoint.Reach("agent.create.kept")
 	m.Publish(&nodev1.Event{Type: "state", Message: "created"})
 	return m.Snapshot(), nil
+}
+
+// enterOwn enters a VM of the node itself.
+func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
+	name := vm.GetSpec().GetName()
+	return a.Enter(name, a.own.At(name), vm)
 }
 
 // NewRecord is the record of a VM that was just created.

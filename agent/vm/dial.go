@@ -31,7 +31,7 @@ const protocolTCP, protocolUDP = "tcp", "udp"
 
 // DialGuest connects to a port of a VM's guest, from where the guest's network is. The
 // connection is the caller's.
-func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uint32) (net.Conn, error) {
+func (g *Guests) DialGuest(ctx context.Context, name, protocol string, port uint32) (net.Conn, error) {
 	protocol = cmp.Or(protocol, protocolTCP)
 	switch {
 	case protocol != protocolTCP && protocol != protocolUDP:
@@ -39,7 +39,7 @@ func (a *Manager) DialGuest(ctx context.Context, name, protocol string, port uin
 	case port == 0 || port > 65535:
 		return nil, fault.Invalid("port", "%d is no port: choose one from 1 to 65535", port)
 	}
-	m, l, err := a.reach(ctx, name, lifecycle.Dial)
+	m, l, err := g.reach(ctx, name, lifecycle.Dial)
 	if err != nil {
 		return nil, err
 	}

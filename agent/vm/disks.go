@@ -19,7 +19,7 @@ import (
 //
 // What is in a pod counts for pods of its namespace alone: which device is at a path its container may have
 // made up, and others are not to be kept from starting by that.
-func (a *Manager) disksFree(m *VM, disks []place.UsedDisk) error {
+func disksFree(m *VM, others []*VM, disks []place.UsedDisk) error {
 	for i, d := range disks {
 		if at := slices.IndexFunc(disks[:i], d.Spoils); at >= 0 {
 			return fault.InField(codes.FailedPrecondition, d.Field, "%s is %s with %s, which is disk %q of this VM, too: two disks over it would destroy each other's data",
@@ -27,8 +27,8 @@ func (a *Manager) disksFree(m *VM, disks []place.UsedDisk) error {
 		}
 	}
 	namespace := m.namespace()
-	for _, other := range a.All() {
-		if other == m || !other.mayRun() || other.namespace() != "" && other.namespace() != namespace {
+	for _, other := range others {
+		if !other.mayRun() || other.namespace() != "" && other.namespace() != namespace {
 			continue
 		}
 		theirs := other.usedDisks()

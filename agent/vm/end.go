@@ -17,10 +17,10 @@ import (
 
 // ended notes how a VMM ended and gives back what it had. When it returns the
 // VM can be started again.
-func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
+func (s *supervisor) ended(m *VM, l *live, exit *shim.Exit) {
 	faultpoint.Reach("agent.end.heard")
 	l.swap(nil)
-	a.giveBack(m, l.lease)
+	s.giveBack(m, l.lease)
 	faultpoint.Reach("agent.end.given-back")
 	l.shim.Close()
 	m.mu.Lock()
@@ -102,8 +102,8 @@ func verdict(exit *shim.Exit) (lifecycle.State, error) {
 // giveBack waits for the shim's process to end and takes back what a run had
 // of the host. What can't be is logged, and kept for the VM's next start or deletion, or
 // the agent's next start.
-func (a *Manager) giveBack(m *VM, l *place.Lease) {
-	ctx, cancel := l.Ending(context.WithoutCancel(a.ctx))
+func (s *supervisor) giveBack(m *VM, l *place.Lease) {
+	ctx, cancel := l.Ending(context.WithoutCancel(s.tasks.ctx))
 	defer cancel()
 	err := place.WaitForShim(ctx, m.place)
 	if err == nil { // else what it has is still in use

@@ -26,7 +26,7 @@ func TestHostileEvents(t *testing.T) {
 	a := w.start()
 	a.mustCreate(t, "web")
 	m, _ := a.Get(t.Context(), "web")
-	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, pace: newPace()}
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	for _, e := range []vmm.Event{
 		{Name: "LARGE", Data: large},
@@ -80,7 +80,7 @@ func TestMonitorThatIsSilent(t *testing.T) {
 		}
 		return l.dial(ctx, name)
 	}
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(l.lease, l.shim, w.VMM, dial, nil), pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: newLive(l.lease, l.shim, w.VMM, dial, nil), pace: newPace()}
 	watcher.lostMonitor()
 	if message := m.Snapshot().GetStatus().GetMessage(); strings.Contains(message, "monitor") || watcher.again == nil {
 		t.Errorf("after one try the message is %q; again: %t", message, watcher.again != nil)
@@ -106,7 +106,7 @@ func TestLostMonitorIsNoFaultYet(t *testing.T) {
 	var log bytes.Buffer
 	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	gone := func(context.Context, string) (net.Conn, error) { return nil, errors.New("hung up") }
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&place.Lease{}, nil, w.VMM, gone, nil), pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: newLive(&place.Lease{}, nil, w.VMM, gone, nil), pace: newPace()}
 	watcher.lostMonitor()
 	if log.Len() > 0 {
 		t.Errorf("for a VMM that may just be ending the log has %q", &log)
@@ -127,7 +127,7 @@ func TestFloodIsHeld(t *testing.T) {
 	events := make(chan vmm.Event)
 	const burst = 3
 	watcher := &watcher{
-		manager: a.Manager, m: m, l: newLive(&place.Lease{}, conn, w.VMM, nil, nil), events: events,
+		supervisor: a.Adopter.supervisor, m: m, l: newLive(&place.Lease{}, conn, w.VMM, nil, nil), events: events,
 		pace: &pace{events: rate.NewLimiter(0, burst), connects: rate.NewLimiter(0, 0), complaints: rate.NewLimiter(0, 0)},
 	}
 	ended, taken := make(chan struct{}), 0
@@ -160,7 +160,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 	m, _ := a.Get(t.Context(), "web")
 	connects := 0
 	lost := func(context.Context, string) (net.Conn, error) { connects++; return nil, errors.New("hung up") }
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&place.Lease{}, nil, w.VMM, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: newLive(&place.Lease{}, nil, w.VMM, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
 	for range 5 {
 		watcher.lostMonitor()
 	}
@@ -174,7 +174,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 func TestMonitorThatIsThereAgain(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&place.Lease{}, nil, w.VMM, dialer(a.own.Shims, m.place.RunDir()), nil)}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: newLive(&place.Lease{}, nil, w.VMM, dialer(a.Manager.own.Shims, m.place.RunDir()), nil)}
 	w.FailStep("connect", errors.New("hung up"))
 	watcher.reconnect()
 	if watcher.again == nil {
@@ -193,7 +193,7 @@ func TestMonitorThatIsThereAgain(t *testing.T) {
 func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 	_, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
-	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: m.running(), pace: newPace()}
 	monitor, err := m.running().connected()
 	if err != nil {
 		t.Fatal(err)

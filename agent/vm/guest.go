@@ -44,20 +44,20 @@ func (w *watcher) askGuest() {
 	}
 	answer := make(chan *vmm.Guest, 1)
 	w.talk.answer = answer
-	w.manager.watches.Go(func() { answer <- w.manager.ask(asker) })
+	w.tasks.Go(func() { answer <- w.guests.ask(asker) })
 }
 
 // ask is nil if there is no agent that answers.
-func (a *Manager) ask(guest vmm.GuestAsker) *vmm.Guest {
-	if a.guests.Acquire(a.ctx, 1) != nil {
+func (g *Guests) ask(guest vmm.GuestAsker) *vmm.Guest {
+	if g.asked.Acquire(g.tasks.ctx, 1) != nil {
 		return nil
 	}
-	defer a.guests.Release(1)
-	g, err := guest.AskGuest(a.ctx)
+	defer g.asked.Release(1)
+	said, err := guest.AskGuest(g.tasks.ctx)
 	if err != nil {
 		return nil
 	}
-	return &g
+	return &said
 }
 
 // guestAnswered notes what a guest says of itself. An agent that answers is connected, also if
@@ -75,7 +75,7 @@ func (w *watcher) guestAnswered(g *vmm.Guest) {
 
 // guestDue asks again if anybody wants to know.
 func (w *watcher) guestDue() {
-	if w.manager.followers.Any() {
+	if w.followers.Any() {
 		w.askGuest()
 		return
 	}

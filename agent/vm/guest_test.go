@@ -63,7 +63,7 @@ func TestGuestAskedAgain(t *testing.T) {
 	m, _ := a.Get(t.Context(), "web")
 	// A guest of its own, of which the VM's own watcher hears nothing.
 	monitor := &vmtest.Monitor{Proc: new(vmtest.Proc), Sends: make(chan vmm.Event)}
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(nil, nil, w.VMM, nil, monitor), talk: guestTalk{wait: guestFirst}}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: newLive(nil, nil, w.VMM, nil, monitor), talk: guestTalk{wait: guestFirst}}
 	answer := func() {
 		t.Helper()
 		if watcher.talk.answer == nil {

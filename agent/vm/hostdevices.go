@@ -17,31 +17,31 @@ import (
 // hostFacts checks what a complete specification wants of the machine: devices that
 // can be handed over, and nodes for memory. It is read again, as drivers are bound
 // and let go of at any time.
-func (a *Manager) hostFacts(m *VM, c *choice) error {
+func (p *Platform) hostFacts(others []*VM, c *choice) error {
 	if len(c.Spec.GetHostDevices()) == 0 && !bindsMemory(c.Spec) {
 		return nil
 	}
-	host := a.node.ReadHost()
+	host := p.node.ReadHost()
 	var faults spec.FieldErrors
 	hostNodes(host, c.Spec, &faults)
-	if c.vfio = a.assign(m, host, c.Spec, &faults); len(faults) > 0 {
+	if c.vfio = p.assign(others, host, c.Spec, &faults); len(faults) > 0 {
 		return faults
 	}
 	var err error
-	c.lockedMemory, err = a.lockedMemory(c)
+	c.lockedMemory, err = p.lockedMemory(c)
 	return err
 }
 
 // lockedMemory is what the VMM must be able to lock: a device of the host may reach
 // any page of the guest at any time.
-func (a *Manager) lockedMemory(c *choice) (uint64, error) {
-	h, known := a.node.Hypervisors.Get(c.Spec.GetHypervisor())
+func (p *Platform) lockedMemory(c *choice) (uint64, error) {
+	h, known := p.node.Hypervisors.Get(c.Spec.GetHypervisor())
 	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
 	devices := len(c.Spec.GetHostDevices())
 	if devices == 0 || !known || !asks {
 		return 0, nil
 	}
-	cost, err := overhead.Of(overhead.Request{Spec: c.Spec, Hypervisor: h, VMM: c.VMM, Arch: a.arch})
+	cost, err := overhead.Of(overhead.Request{Spec: c.Spec, Hypervisor: h, VMM: c.VMM, Arch: p.arch})
 	if err != nil {
 		return 0, err
 	}
@@ -77,9 +77,9 @@ func hostNodes(host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.Fiel
 }
 
 // assign returns the device nodes, by their paths, that the VMM's user opens.
-func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
+func (p *Platform) assign(others []*VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
 	var nodes []string
-	others := a.groupsInUse(m)
+	taken := p.groupsInUse(others)
 	for i, d := range s.GetHostDevices() {
 		field := fmt.Sprintf("hostDevices[%d]", i)
 		var assigned finder.Assignment
@@ -97,8 +97,8 @@ func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, 
 			continue
 		}
 		for _, node := range assigned.Nodes {
-			path := a.node.Roots.DevPath(node)
-			if other := others[path]; other != "" {
+			path := p.node.Roots.DevPath(node)
+			if other := taken[path]; other != "" {
 				faults.Add(field, "IOMMU group %d is that of a device of %s, which runs: stop that first", assigned.Group, contract.OtherVM(other))
 			}
 			nodes = append(nodes, path)
@@ -110,15 +110,15 @@ func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, 
 
 // groupsInUse are the nodes of groups that other VMs have open, and whose they are.
 // The container's own node can be opened by many.
-func (a *Manager) groupsInUse(m *VM) map[string]string {
+func (p *Platform) groupsInUse(others []*VM) map[string]string {
 	out := make(map[string]string)
-	for _, other := range a.All() {
+	for _, other := range others {
 		l := other.running()
-		if other == m || l == nil {
+		if l == nil {
 			continue
 		}
 		for _, path := range l.lease.VFIO {
-			if path != a.node.Roots.DevPath("vfio/vfio") {
+			if path != p.node.Roots.DevPath("vfio/vfio") {
 				out[path] = other.name
 			}
 		}

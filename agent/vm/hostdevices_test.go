@@ -52,7 +52,7 @@ func withDevices(name string, devices ...string) *specv1.VirtualMachineSpec {
 
 func (w *world) startWithDevices() *testAgent {
 	a := w.start()
-	a.node.ReadHost = deviceHost
+	a.Platform.node.ReadHost = deviceHost
 	return a
 }
 
@@ -61,7 +61,7 @@ func (w *world) heldNodes(t *testing.T, a *testAgent) []string {
 	t.Helper()
 	var out []string
 	for _, what := range w.Holding() {
-		if path, ok := strings.CutPrefix(what, "device "+a.node.Roots.DevPath()+"/"); ok {
+		if path, ok := strings.CutPrefix(what, "device "+a.Platform.node.Roots.DevPath()+"/"); ok {
 			path, _, _ = strings.Cut(path, " ")
 			out = append(out, path)
 		}

@@ -77,5 +77,5 @@ func (c *imageCounter) get() ImageStats {
 }
 
 // Saves are those of this agent, and Restores what it has restored.
-func (a *Manager) Saves() ImageStats    { return a.saves.get() }
-func (a *Manager) Restores() ImageStats { return a.restores.get() }
+func (s *Saver) Saves() ImageStats       { return s.stats.get() }
+func (l *Launcher) Restores() ImageStats { return l.stats.get() }

@@ -68,7 +68,7 @@ func TestImagesAreCounted(t *testing.T) {
 		t.Errorf("saves %+v, want %v and %d bytes", got, saves, result.ImageBytes)
 	}
 	restores := map[string]uint64{"succeeded": 1, "cancelled": 0, "no-space": 0, "refused": 1, "damaged": 0, "failed": 0}
-	if got := a.Restores(); !maps.Equal(got.Outcomes, restores) || got.Duration <= 0 {
+	if got := a.Launcher.Restores(); !maps.Equal(got.Outcomes, restores) || got.Duration <= 0 {
 		t.Errorf("restores %+v, want %v", got, restores)
 	}
 }

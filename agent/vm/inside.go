@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -19,10 +20,18 @@ import (
 // freezeDefault is how long a guest is frozen at most if the caller sets no limit.
 const freezeDefault = 5 * time.Minute
 
+// Guests reaches into guests that run: their consoles and displays, their agents, their networks.
+type Guests struct {
+	vms   *Registry
+	tasks *background
+	// asked bounds how many guests' agents are asked at a time.
+	asked *semaphore.Weighted
+}
+
 // reach returns a VM in a state in which it can be asked this, and what runs of it. Nothing
 // else has to wait for it, nor it for anything.
-func (a *Manager) reach(ctx context.Context, name string, op lifecycle.Operation) (*VM, *live, error) {
-	m, err := a.Get(ctx, name)
+func (g *Guests) reach(ctx context.Context, name string, op lifecycle.Operation) (*VM, *live, error) {
+	m, err := g.vms.Get(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,8 +55,8 @@ func checkDisplay(m *VM) error {
 
 // Display connects to a VM's display by VNC. Its present client is cut off; with keep the error is
 // ALREADY_EXISTS then.
-func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
-	m, l, err := a.reach(ctx, name, lifecycle.Display)
+func (g *Guests) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
+	m, l, err := g.reach(ctx, name, lifecycle.Display)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +72,8 @@ func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn
 
 // Screenshot takes a picture of a VM's display, as a PNG, which is the caller's to close. move
 // moves the pointer first.
-func (a *Manager) Screenshot(ctx context.Context, name string, move bool) (io.ReadCloser, error) {
-	m, l, err := a.reach(ctx, name, lifecycle.Display)
+func (g *Guests) Screenshot(ctx context.Context, name string, move bool) (io.ReadCloser, error) {
+	m, l, err := g.reach(ctx, name, lifecycle.Display)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +101,8 @@ func (a *Manager) Screenshot(ctx context.Context, name string, move bool) (io.Re
 }
 
 // Reboot asks a guest to reboot, and does not wait until it has.
-func (a *Manager) Reboot(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Reboot, func(ctx context.Context, m *VM, _ vmm.Monitor) error {
+func (g *Guests) Reboot(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return g.vms.operate(ctx, name, lifecycle.Reboot, func(ctx context.Context, m *VM, _ vmm.Monitor) error {
 		l := m.running()
 		if l == nil {
 			return endedMeanwhile(m)
@@ -113,14 +122,14 @@ func fromShim(m *VM, err error) error {
 }
 
 // Freeze has the guest's agent freeze its file systems, for timeout at most; 0: 5 minutes.
-func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration) error {
+func (g *Guests) Freeze(ctx context.Context, name string, timeout time.Duration) error {
 	if timeout < 0 {
 		return fault.Invalid("timeout_ms", "%d is negative", timeout.Milliseconds())
 	}
 	if timeout == 0 {
 		timeout = freezeDefault
 	}
-	m, l, err := a.reach(ctx, name, lifecycle.Freeze)
+	m, l, err := g.reach(ctx, name, lifecycle.Freeze)
 	if err != nil {
 		return err
 	}
@@ -132,8 +141,8 @@ func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration
 }
 
 // Thaw ends a freeze.
-func (a *Manager) Thaw(ctx context.Context, name string) error {
-	m, l, err := a.reach(ctx, name, lifecycle.Freeze)
+func (g *Guests) Thaw(ctx context.Context, name string) error {
+	m, l, err := g.reach(ctx, name, lifecycle.Freeze)
 	if err != nil {
 		return err
 	}
@@ -155,8 +164,8 @@ func noteFrozen(m *VM, frozen bool) {
 }
 
 // Inspect asks the guest's agent for all that it knows.
-func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResponse, error) {
-	_, l, err := a.reach(ctx, name, lifecycle.Inspect)
+func (g *Guests) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResponse, error) {
+	_, l, err := g.reach(ctx, name, lifecycle.Inspect)
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +177,10 @@ func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestRes
 	if !can {
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s: its VMM has no channel to an agent in the guest", contract.ThisVM(name))
 	}
-	if err := a.guests.Acquire(ctx, 1); err != nil {
+	if err := g.asked.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer a.guests.Release(1)
+	defer g.asked.Release(1)
 	d, err := inspector.InspectGuest(ctx)
 	switch {
 	case errors.Is(err, vmm.ErrNoGuestAgent):

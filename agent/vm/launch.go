@@ -22,11 +22,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// Launcher starts VMMs.
+type Launcher struct {
+	vms        *Registry
+	platform   *Platform
+	guests     *Guests
+	supervisor *supervisor
+	shims      place.Shims
+	// bootID is the machine's since it was booted.
+	bootID string
+	// stats count restores.
+	stats imageCounter
+}
+
 // launch starts a VMM, for a boot or a restore, and takes everything back if
 // any step fails.
 type launch struct {
-	manager *Manager
-	m       *VM
+	*Launcher
+	m *VM
 	// spec as the user wrote it, or as the image has it.
 	spec *specv1.VirtualMachineSpec
 	// image that the VM goes on from; nil: it boots.
@@ -50,9 +63,9 @@ type launch struct {
 
 // Launch boots a VM that is taken, with what its placement has. A paused guest waits
 // for Resume before its first instruction.
-func (a *Manager) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec, paused bool) error {
-	l := &launch{manager: a, m: m, spec: s, paused: paused}
-	return l.run(ctx, "")
+func (l *Launcher) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec, paused bool) error {
+	boot := &launch{Launcher: l, m: m, spec: s, paused: paused}
+	return boot.run(ctx, "")
 }
 
 // run carries the launch out. The VM's slot must be taken. The record is the
@@ -115,10 +128,10 @@ func (l *launch) steps(ctx context.Context, message string) error {
 		return err
 	}
 	// When it is announced: of two that are launched at a time one sees the other.
-	if err := l.manager.onlyOne(l.m); err != nil {
+	if err := onlyOne(l.m, l.vms.others(l.m)); err != nil {
 		return err
 	}
-	if err := l.manager.disksFree(l.m, l.m.usedDisks()); err != nil {
+	if err := disksFree(l.m, l.vms.others(l.m), l.m.usedDisks()); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.launch.announced")
@@ -165,7 +178,7 @@ func (l *launch) announce() error {
 	return l.m.Change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message, vm.Status.Faults = state, message, nil
-		vm.Status.BootId = l.manager.bootID
+		vm.Status.BootId = l.bootID
 	})
 }
 
@@ -223,7 +236,7 @@ func (l *launch) start(ctx context.Context) error {
 	}
 	faultpoint.Reach("agent.launch.launched")
 	l.vmmPID = launched.VMMPID
-	dial := dialer(l.manager.own.Shims, l.m.place.RunDir())
+	dial := dialer(l.shims, l.m.place.RunDir())
 	monitor, err := l.choice.VMM.Connect(ctx, dial)
 	if err != nil {
 		return fault.Errorf(codes.Unavailable, "%s: the VMM's monitor: %w", contract.ThisVM(l.m.name), err)
@@ -247,7 +260,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	dial := dialer(l.manager.own.Shims, l.m.place.RunDir())
+	dial := dialer(l.shims, l.m.place.RunDir())
 	alive := newLive(l.choice.Lease, l.shim, l.choice.VMM, dial, l.monitor)
 	l.m.mu.Lock()
 	l.m.live = alive
@@ -266,6 +279,6 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	})
 	faultpoint.Reach("agent.launch.noted")
 	inflate(ctx, l.m, l.monitor)
-	l.manager.watch(l.m, alive)
+	l.supervisor.watch(l.m, alive)
 	return nil
 }

@@ -52,30 +52,30 @@ func plight(p place.ShimProcess) string {
 type noter func(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine))
 
 // lose notes in a VM that its shim is lost.
-func (a *Manager) lose(m *VM, p place.ShimProcess, why error, note noter) {
+func (s *supervisor) lose(m *VM, p place.ShimProcess, why error, note noter) {
 	m.mu.Lock()
 	m.live, m.lost = nil, p
 	m.mu.Unlock()
 	note(lifecycle.Crashed, fmt.Sprintf("%s (%v): kill the VM to start it again", plight(p), why))
-	a.watches.Go(func() { a.awaitLost(m, p) })
+	s.tasks.Go(func() { s.awaitLost(m, p) })
 }
 
 // giveUp notes a shim that was lost while it was watched.
-func (a *Manager) giveUp(m *VM, l *live, process place.ShimProcess, err error) {
+func (s *supervisor) giveUp(m *VM, l *live, process place.ShimProcess, err error) {
 	l.swap(nil)
-	a.lose(m, process, err, m.note)
+	s.lose(m, process, err, m.note)
 	close(l.over)
 }
 
 // lost notes a shim that is lost when the agent comes back.
 func (ad *adoption) lost(process place.ShimProcess, err error) {
-	ad.manager.findDisks(ad.m)
-	ad.manager.lose(ad.m, process, err, ad.observe)
+	ad.supervisor.findDisks(ad.m)
+	ad.supervisor.lose(ad.m, process, err, ad.observe)
 }
 
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
 // may run, or has left something that does.
-func (a *Manager) claimUser(name string) {
+func (a *Adopter) claimUser(name string) {
 	l, err := place.ReadLease(a.own.Store.RunDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -108,11 +108,11 @@ func killLost(ctx context.Context, m *VM, process place.ShimProcess) (*nodev1.Vi
 }
 
 // awaitLost notes the end of a lost shim that ends by itself.
-func (a *Manager) awaitLost(m *VM, process place.ShimProcess) {
-	if place.WaitForShim(a.ctx, m.place) != nil {
+func (s *supervisor) awaitLost(m *VM, process place.ShimProcess) {
+	if place.WaitForShim(s.tasks.ctx, m.place) != nil {
 		return // the agent ends, or it isn't known
 	}
-	err := endLost(a.ctx, m, process, func() (note func(), err error) {
+	err := endLost(s.tasks.ctx, m, process, func() (note func(), err error) {
 		l, err := place.ReadLease(m.place.RunDir())
 		if err != nil {
 			l = new(place.Lease) // how it ended is unknown

@@ -42,53 +42,80 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Manager owns the node's VMs and the host resources that they use. Its methods may be
-// called at the same time.
+// Manager owns the node's VMs and the host resources that they use: it creates and deletes the
+// node's own VMs, and starts and restores them; its parts do the rest with any VM. All may
+// be called at the same time.
 type Manager struct {
+	*Registry
+	*background
 	own *place.Resources
+
+	Platform *Platform
+	Guests   *Guests
+	Launcher *Launcher
+	Power    *Power
+	Hotplug  *Hotplug
+	Saver    *Saver
+	Adopter  *Adopter
+}
+
+// New makes the manager of a node's VMs. What it begins ends with ctx.
+func New(ctx context.Context, o Options) *Manager {
+	vms := &Registry{log: o.Log, hub: events.NewHub(history), followers: new(events.Followers), vms: make(map[string]*VM)}
+	tasks := &background{ctx: ctx}
+	platform := newPlatform(o)
+	guests := &Guests{vms: vms, tasks: tasks, asked: semaphore.NewWeighted(guestsAsked)}
+	watching := &supervisor{tasks: tasks, followers: vms.followers, guests: guests}
+	return &Manager{
+		Registry: vms, background: tasks, own: o.Own, Platform: platform, Guests: guests,
+		Launcher: &Launcher{vms: vms, platform: platform, guests: guests, supervisor: watching, shims: o.Own.Shims, bootID: o.BootID},
+		Power:    &Power{vms: vms, tasks: tasks, guests: guests},
+		Hotplug:  &Hotplug{vms: vms, platform: platform, own: o.Own},
+		Saver:    &Saver{vms: vms, tasks: tasks},
+		Adopter:  &Adopter{vms: vms, tasks: tasks, supervisor: watching, own: o.Own, bootID: o.BootID, log: o.Log},
+	}
+}
+
+// Registry has the node's VMs by their names, and who follows them.
+type Registry struct {
 	log *slog.Logger
 	hub *events.Hub
 	// followers are woken when a VM's record has changed, or a VM has come or gone.
 	followers *events.Followers
-	node      *node.Node
-	layers    spec.Layers
-	arch      string
-	bootID    string
-	// defaultHypervisor is that of specifications which say "auto".
-	defaultHypervisor string
-
-	// saves and restores count those of memory images.
-	saves, restores imageCounter
-
-	// guests bounds how many guests' agents are asked at a time.
-	guests *semaphore.Weighted
-
-	// ctx lives as long as the agent serves; watches end with it.
-	ctx     context.Context
-	watches sync.WaitGroup
 
 	mu  sync.Mutex
 	vms map[string]*VM
 }
 
-// New makes the manager of a node's VMs. What it begins ends with ctx.
-func New(ctx context.Context, o Options) *Manager {
+// background runs what goes on beside the calls of the API.
+type background struct {
+	// ctx lives as long as the agent serves.
+	ctx   context.Context
+	tasks sync.WaitGroup
+}
+
+// Platform is what specifications are validated and completed for.
+type Platform struct {
+	node   *node.Node
+	layers spec.Layers
+	arch   string
+	// defaultHypervisor is that of specifications which say "auto".
+	defaultHypervisor string
+}
+
+func newPlatform(o Options) *Platform {
 	n := o.Own.Node
 	standard, warning := n.Hypervisors.Default(o.Hypervisor)
 	if warning != "" {
 		o.Log.Warn("configuration: " + warning)
 	}
-	return &Manager{
-		own: o.Own, log: o.Log, hub: events.NewHub(history), followers: new(events.Followers), guests: semaphore.NewWeighted(guestsAsked), node: n, bootID: o.BootID,
-		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard,
-		ctx: ctx, vms: make(map[string]*VM),
-	}
+	return &Platform{node: n, layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard}
 }
 
 // Validate returns all faults of a specification that are known before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
-func (a *Manager) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
-	faults := a.node.Hypervisors.Validate(s, a.arch, a.node.Names().VMMs...)
+func (p *Platform) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
+	faults := p.node.Hypervisors.Validate(s, p.arch, p.node.Names().VMMs...)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
 		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
@@ -98,16 +125,16 @@ func (a *Manager) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, fi
 		if named == hypervisor.NameAuto {
 			named = ""
 		}
-		faults = append(faults, own.Validate(spec.Default(s, a.target("", named, v), a.layers), a.arch)...)
+		faults = append(faults, own.Validate(spec.Default(s, p.target("", named, v), p.layers), p.arch)...)
 	}
 	return advised(ctx, faults.Err(), find)
 }
 
 // Get finds a VM by its name, if it is that of the pod that the context is for.
-func (a *Manager) Get(ctx context.Context, name string) (*VM, error) {
-	a.mu.Lock()
-	m, ok := a.vms[name]
-	a.mu.Unlock()
+func (r *Registry) Get(ctx context.Context, name string) (*VM, error) {
+	r.mu.Lock()
+	m, ok := r.vms[name]
+	r.mu.Unlock()
 	if !ok {
 		return nil, notFound(name)
 	}
@@ -119,8 +146,8 @@ func (a *Manager) Get(ctx context.Context, name string) (*VM, error) {
 }
 
 // take finds a VM and takes it for an operation, until done is called.
-func (a *Manager) take(ctx context.Context, name string, op lifecycle.Operation) (m *VM, done func(), err error) {
-	if m, err = a.Get(ctx, name); err != nil {
+func (r *Registry) take(ctx context.Context, name string, op lifecycle.Operation) (m *VM, done func(), err error) {
+	if m, err = r.Get(ctx, name); err != nil {
 		return nil, nil, err
 	}
 	_, done, err = m.begin(ctx, op)
@@ -142,83 +169,71 @@ func OfOnePod(ctx context.Context) bool {
 }
 
 // All are the VMs, by name.
-func (a *Manager) All() []*VM {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	list := make([]*VM, 0, len(a.vms))
-	for _, m := range a.vms {
+func (r *Registry) All() []*VM {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]*VM, 0, len(r.vms))
+	for _, m := range r.vms {
 		list = append(list, m)
 	}
 	slices.SortFunc(list, func(x, y *VM) int { return strings.Compare(x.name, y.name) })
 	return list
 }
 
-// add enters a VM of the node itself, unless one of that name is there, which is
-// returned.
-func (a *Manager) add(vm *nodev1.VirtualMachine) (m *VM, added bool) {
-	m, done := a.enterOwn(vm)
-	if done == nil {
-		return m, false
-	}
-	done()
-	return m, true
+// others are all VMs but one.
+func (r *Registry) others(m *VM) []*VM {
+	return slices.DeleteFunc(r.All(), func(other *VM) bool { return other == m })
 }
 
-// enterOwn is Enter for a VM of the node itself.
-func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
-	name := vm.GetSpec().GetName()
-	return a.Enter(name, a.own.At(name), vm)
-}
-
-// Enter is add, with a new VM taken until done is called: nobody gets hold of
-// one that may be taken back. done is nil if the VM was there.
-func (a *Manager) Enter(name string, p place.Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if there, ok := a.vms[name]; ok {
+// Enter adds a VM, unless one of that name is there, which is returned, with done nil. A new
+// VM is taken until done is called: nobody gets hold of one that may be taken back.
+func (r *Registry) Enter(name string, p place.Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if there, ok := r.vms[name]; ok {
 		return there, nil
 	}
-	m = newVM(name, p, vm, a.hub, a.followers, a.log)
+	m = newVM(name, p, vm, r.hub, r.followers, r.log)
 	m.slot <- struct{}{}
-	a.vms[name] = m
-	a.followers.Wake()
+	r.vms[name] = m
+	r.followers.Wake()
 	return m, func() { <-m.slot }
 }
 
 // drop forgets a VM.
-func (a *Manager) drop(m *VM) {
+func (r *Registry) drop(m *VM) {
 	m.leave()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.vms[m.name] == m {
-		delete(a.vms, m.name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.vms[m.name] == m {
+		delete(r.vms, m.name)
 	}
-	a.followers.Wake()
+	r.followers.Wake()
 }
 
 // Context ends when the agent does; VMs go on after that.
-func (a *Manager) Context() context.Context { return a.ctx }
+func (b *background) Context() context.Context { return b.ctx }
 
 // Go runs what Wait waits for. It is to end with Context.
-func (a *Manager) Go(f func()) { a.watches.Go(f) }
+func (b *background) Go(f func()) { b.tasks.Go(f) }
 
 // Wait returns when nothing is watched any more, after Context has ended.
-func (a *Manager) Wait() { a.watches.Wait() }
+func (b *background) Wait() { b.tasks.Wait() }
 
 // Subscribe hands on the events of the VM of a name, or of all if that is empty, from the
 // last tail on. Up to buffer of them wait for slow subscribers.
-func (a *Manager) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
-	return a.hub.Subscribe(name, int(min(tail, history)), buffer)
+func (r *Registry) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
+	return r.hub.Subscribe(name, int(min(tail, history)), buffer)
 }
 
 // Follow returns a channel that has a value when a VM may have changed, come or gone since it
 // was last received from, and at first: All and Snapshot say what is new. stop ends that.
-func (a *Manager) Follow() (changed <-chan struct{}, stop func()) { return a.followers.Follow() }
+func (r *Registry) Follow() (changed <-chan struct{}, stop func()) { return r.followers.Follow() }
 
 // Console connects to a VM's serial console; backlog bytes of what it has printed come
 // first.
-func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
-	_, l, err := a.reach(ctx, name, lifecycle.Console)
+func (g *Guests) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
+	_, l, err := g.reach(ctx, name, lifecycle.Console)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +242,7 @@ func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Co
 
 // DismissEnded is Dismiss for a VM that has ended. It is FailedPrecondition while the VM runs, may
 // run, or is taken by an operation.
-func (a *Manager) DismissEnded(m *VM) error {
+func (r *Registry) DismissEnded(m *VM) error {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()
@@ -247,13 +262,13 @@ func (a *Manager) DismissEnded(m *VM) error {
 	case process != nil:
 		return fault.Errorf(codes.FailedPrecondition, "%s: %s", contract.ThisVM(m.name), plight(process))
 	}
-	a.Dismiss(m)
+	r.Dismiss(m)
 	return nil
 }
 
 // Dismiss drops a VM, and what is left of a shim that did not answer.
-func (a *Manager) Dismiss(m *VM) {
-	a.drop(m)
+func (r *Registry) Dismiss(m *VM) {
+	r.drop(m)
 	m.mu.Lock()
 	lost := m.lost
 	m.lost = nil

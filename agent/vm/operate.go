@@ -18,8 +18,8 @@ import (
 )
 
 // operate does something short with the monitor of the VM of a name.
-func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
-	m, err := a.Get(ctx, name)
+func (r *Registry) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
+	m, err := r.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,16 @@ func (m *VM) confirmed(ctx context.Context, s lifecycle.State, monitor vmm.Monit
 	return status.Running == (s == lifecycle.Running), err
 }
 
+// Power pauses and resumes guests, and ends VMs.
+type Power struct {
+	vms    *Registry
+	tasks  *background
+	guests *Guests
+}
+
 // Pause stops a guest that runs.
-func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+func (p *Power) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return p.vms.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		is, err := m.confirmed(ctx, lifecycle.Paused, monitor)
 		if err != nil || is && !stoppedByDisk(m) {
 			return err
@@ -87,8 +94,8 @@ func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachin
 }
 
 // Resume lets a paused guest run. allowDamaged lets one go on whose memory is wrong.
-func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+func (p *Power) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
+	return p.vms.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		if is, err := m.confirmed(ctx, lifecycle.Running, monitor); is || err != nil {
 			return err
 		}
@@ -115,7 +122,7 @@ func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*
 		if err := m.become(lifecycle.Running, ""); err != nil {
 			return err
 		}
-		a.SetGuestTime(m) // it has been paused, since before its save perhaps
+		p.guests.SetGuestTime(m) // it has been paused, since before its save perhaps
 		return nil
 	})
 }
@@ -152,11 +159,11 @@ func changedDisk(err error) bool {
 }
 
 // Reset has a guest begin again, as its reset button would.
-func (a *Manager) Reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+func (p *Power) Reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return p.vms.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		err := monitor.Reset(ctx)
 		if err != nil {
-			err = errors.Join(err, a.standsStill(m, monitor, err))
+			err = errors.Join(err, p.standsStill(m, monitor, err))
 		}
 		return err
 	})
@@ -164,8 +171,8 @@ func (a *Manager) Reset(ctx context.Context, name string) (*nodev1.VirtualMachin
 
 // standsStill notes that a guest runs no more, after what went wrong with it: a VMM may
 // have ended it, and not have got it to begin again.
-func (a *Manager) standsStill(m *VM, monitor vmm.Monitor, why error) error {
-	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
+func (p *Power) standsStill(m *VM, monitor vmm.Monitor, why error) error {
+	ctx, cancel := context.WithTimeout(p.tasks.ctx, statusPatience)
 	defer cancel()
 	status, err := monitor.Status(ctx)
 	if err != nil || status.Running || m.State() != lifecycle.Running {
@@ -176,8 +183,8 @@ func (a *Manager) standsStill(m *VM, monitor vmm.Monitor, why error) error {
 
 // Stop presses the power button, and kills the VM after its grace period;
 // killed says that it came to that.
-func (a *Manager) Stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
-	m, err := a.Get(ctx, name)
+func (p *Power) Stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
+	m, err := p.vms.Get(ctx, name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -268,8 +275,8 @@ func over(ctx context.Context, l *live, err error) error {
 }
 
 // Kill ends a VM at once, whatever is being done with it.
-func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	m, err := a.Get(ctx, name)
+func (p *Power) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	m, err := p.vms.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -259,7 +259,7 @@ func TestNextAgentEndsWhatForks(t *testing.T) {
 
 	w.OwnHost = real
 	a = w.start()
-	if a.own.Leased("web") {
+	if a.Manager.own.Leased("web") {
 		t.Fatal("not all was taken back")
 	}
 	_ = vmm.Wait() // it was killed

@@ -75,7 +75,7 @@ func (w *watcher) resync() {
 	if err != nil {
 		return // it is asked when it is there again
 	}
-	ctx, cancel := context.WithTimeout(w.manager.ctx, monitorPatience)
+	ctx, cancel := context.WithTimeout(w.tasks.ctx, monitorPatience)
 	defer cancel()
 	for range resyncTries {
 		before := w.m.Snapshot()

@@ -28,7 +28,7 @@ func TestPauseIsTold(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}}
-	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, pace: newPace()}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor) // of its own: the other is watched, too
 	says := func(status vmm.Status, change vmm.Change) {
 		monitor.status = status

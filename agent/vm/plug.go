@@ -31,10 +31,17 @@ const (
 	detachPaused = time.Second
 )
 
+// Hotplug changes the hardware of VMs, of those that run, too.
+type Hotplug struct {
+	vms      *Registry
+	platform *Platform
+	own      *place.Resources
+}
+
 // plugging is one device that comes or goes.
 type plugging struct {
-	manager *Manager
-	m       *VM
+	*Hotplug
+	m *VM
 	// live is nil if nothing runs.
 	live    *live
 	plugger vmm.Plugger
@@ -43,12 +50,12 @@ type plugging struct {
 }
 
 // plug takes a VM for a change of its devices.
-func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
-	m, done, err := a.take(ctx, name, op)
+func (h *Hotplug) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
+	m, done, err := h.vms.take(ctx, name, op)
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plugging{manager: a, m: m}
+	p := &plugging{Hotplug: h, m: m}
 	if err := p.begin(); err != nil {
 		done()
 		return nil, nil, contract.Errorf("%s: %w", contract.ThisVM(name), err)
@@ -59,7 +66,7 @@ func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation)
 func (p *plugging) begin() error {
 	vm := p.m.Snapshot()
 	if !lifecycle.Live(vm.GetStatus().GetState()) {
-		p.complete = p.manager.completed(vm)
+		p.complete = p.platform.completed(vm)
 		return nil
 	}
 	if p.live = p.m.running(); p.live == nil {
@@ -76,21 +83,21 @@ func (p *plugging) begin() error {
 
 // completed is the specification that a VM which doesn't run would have, as far as it
 // is known: what it runs on is chosen at its start.
-func (a *Manager) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
-	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
-	if v, err := a.node.VMM(vm.GetSpec().GetVmm()); err == nil {
-		target = a.target(vm.GetId(), "", v)
+func (p *Platform) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
+	target := spec.Target{ID: vm.GetId(), Arch: p.arch}
+	if v, err := p.node.VMM(vm.GetSpec().GetVmm()); err == nil {
+		target = p.target(vm.GetId(), "", v)
 	}
-	return spec.Default(vm.GetSpec(), target, a.layers)
+	return spec.Default(vm.GetSpec(), target, p.layers)
 }
 
 // Attach gives a VM one more device and returns its name.
-func (a *Manager) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
+func (h *Hotplug) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
 	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
 	if device.disk == nil && device.network == nil {
 		return nil, "", fault.Invalid("device", "is missing: want a disk or a network")
 	}
-	p, done, err := a.plug(ctx, r.GetName(), lifecycle.Attach)
+	p, done, err := h.plug(ctx, r.GetName(), lifecycle.Attach)
 	if err != nil {
 		return nil, "", err
 	}
@@ -128,7 +135,7 @@ func (p *plugging) with(device *deviceNote, at *deviceAt) (*specv1.VirtualMachin
 		place.index = len(s.Disks)
 		s.Disks = append(s.Disks, proto.CloneOf(device.disk))
 	}
-	target := spec.Target{ID: p.m.Snapshot().GetId(), Hypervisor: s.GetHypervisor(), VMM: s.GetVmm(), Arch: p.manager.arch}
+	target := spec.Target{ID: p.m.Snapshot().GetId(), Hypervisor: s.GetHypervisor(), VMM: s.GetVmm(), Arch: p.platform.arch}
 	return spec.Default(s, target, nil), place
 }
 
@@ -194,9 +201,9 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 	if p.live == nil {
 		own := proto.CloneOf(p.m.Snapshot().GetSpec())
 		d.apply(own, proto.CloneOf(p.complete))
-		return d, p.manager.Validate(ctx, own, p.m.place.VMM)
+		return d, p.platform.Validate(ctx, own, p.m.place.VMM)
 	}
-	if err := p.manager.Validate(ctx, s, p.m.place.VMM); err != nil {
+	if err := p.platform.Validate(ctx, s, p.m.place.VMM); err != nil {
 		return d, err
 	}
 	return d, p.attachLive(ctx, s, at, d)
@@ -233,7 +240,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	// Said before it is asked: of two VMs that get a disk at a time one sees the other.
 	before, disks := p.m.usedDisks(), p.m.place.Disks(s)
 	p.m.setDisks(disks)
-	err = p.manager.disksFree(p.m, disks)
+	err = disksFree(p.m, p.vms.others(p.m), disks)
 	if err == nil {
 		err = p.granting(attachment.Files)
 	}
@@ -275,7 +282,7 @@ func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) 
 	if device.network.GetTap() == nil {
 		return nil, nil
 	}
-	f, err := p.manager.own.At(p.m.name).OpenTap(device.network, p.live.lease, at.field())
+	f, err := p.own.At(p.m.name).OpenTap(device.network, p.live.lease, at.field())
 	if err != nil {
 		return nil, err
 	}
@@ -291,8 +298,8 @@ func (p *plugging) granting(files []plan.File) error {
 }
 
 // Detach takes a device away.
-func (a *Manager) Detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
-	p, done, err := a.plug(ctx, name, lifecycle.Detach)
+func (h *Hotplug) Detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
+	p, done, err := h.plug(ctx, name, lifecycle.Detach)
 	if err != nil {
 		return nil, err
 	}

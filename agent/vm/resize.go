@@ -28,8 +28,8 @@ const (
 
 // resizing is a change of a VM's size.
 type resizing struct {
-	manager *Manager
-	m       *VM
+	*Hotplug
+	m *VM
 	// vcpus and memory, in bytes, that are wanted; 0: as now.
 	vcpus  uint32
 	memory uint64
@@ -37,12 +37,12 @@ type resizing struct {
 
 // Resize changes how many vCPUs a VM has and how much memory. It also returns what the
 // guest has of that, in bytes, where the VMM says.
-func (a *Manager) Resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.VirtualMachine, *uint64, error) {
-	z := &resizing{manager: a, vcpus: r.GetVcpus()}
+func (h *Hotplug) Resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.VirtualMachine, *uint64, error) {
+	z := &resizing{Hotplug: h, vcpus: r.GetVcpus()}
 	if err := z.read(r); err != nil {
 		return nil, nil, err
 	}
-	m, done, err := a.take(ctx, r.GetName(), lifecycle.Resize)
+	m, done, err := h.vms.take(ctx, r.GetName(), lifecycle.Resize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,7 +83,7 @@ func (z *resizing) stopped(ctx context.Context) error {
 		return fault.Errorf(codes.FailedPrecondition, "it is its pod's, and does not run: a new pod starts it, with the size that it is given there")
 	}
 	own := proto.CloneOf(z.m.Snapshot().GetSpec())
-	complete := z.manager.completed(z.m.Snapshot())
+	complete := z.platform.completed(z.m.Snapshot())
 	if z.vcpus != 0 {
 		sockets, err := z.sockets(complete)
 		if err != nil {
@@ -99,7 +99,7 @@ func (z *resizing) stopped(ctx context.Context) error {
 		own.Memory = orNew(own.Memory)
 		own.Memory.Size, own.Memory.Target = spec.FormatQuantity(z.memory), ""
 	}
-	if err := z.manager.Validate(ctx, own, z.m.place.VMM); err != nil {
+	if err := z.platform.Validate(ctx, own, z.m.place.VMM); err != nil {
 		return err
 	}
 	if err := z.m.Change(func(vm *nodev1.VirtualMachine) { vm.Spec = own }); err != nil {

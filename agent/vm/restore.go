@@ -93,7 +93,7 @@ func (a *Manager) Restore(ctx context.Context, o RestoreOptions, progress func(s
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Identify(i, o); err != nil {
+	if err := a.Platform.Identify(i, o); err != nil {
 		return nil, err
 	}
 	m, done := a.enterOwn(NewRecord(i.Spec, i.ID))
@@ -124,7 +124,7 @@ func (a *Manager) restoreThere(ctx context.Context, m *VM, i *Image, o RestoreOp
 }
 
 // Identify gives an image's VM the name and the identity that were asked for.
-func (a *Manager) Identify(i *Image, o RestoreOptions) error {
+func (p *Platform) Identify(i *Image, o RestoreOptions) error {
 	if o.Name != "" {
 		i.Spec.Name = o.Name
 	}
@@ -136,14 +136,14 @@ func (a *Manager) Identify(i *Image, o RestoreOptions) error {
 	}
 	// What the hypervisor can't do is reported when it is known that the image is one
 	// for this node.
-	return spec.ValidateNames(i.Spec, a.node.Names()).Err()
+	return spec.ValidateNames(i.Spec, p.node.Names()).Err()
 }
 
 // restoreAs is for a VM that is taken.
 func (a *Manager) restoreAs(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ctx, end := m.interruptible(ctx)
 	defer end()
-	if err := a.LaunchImage(ctx, m, i, o, progress); err != nil {
+	if err := a.Launcher.LaunchImage(ctx, m, i, o, progress); err != nil {
 		return nil, err
 	}
 	return m.Snapshot(), nil
@@ -164,7 +164,7 @@ func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progres
 		return nil, advice(fault.Errorf(codes.FailedPrecondition, "it has another image, %s instead of %s", i.manifest.ID, ref.GetImageId()))
 	}
 	i.Spec.Name = m.name
-	err = a.LaunchImage(ctx, m, i, RestoreOptions{Directory: ref.GetPath(), Paused: o.Paused}, progress)
+	err = a.Launcher.LaunchImage(ctx, m, i, RestoreOptions{Directory: ref.GetPath(), Paused: o.Paused}, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -186,14 +186,14 @@ func unfit(format string, args ...any) error {
 }
 
 // LaunchImage checks an image and starts a VMM with it.
-func (a *Manager) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+func (l *Launcher) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
 	begun := time.Now()
-	err := a.launchImage(ctx, m, i, o, progress)
-	a.restores.count(begun, 0, err)
+	err := l.launchImage(ctx, m, i, o, progress)
+	l.stats.count(begun, 0, err)
 	return err
 }
 
-func (a *Manager) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+func (l *Launcher) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
 	v, err := m.place.VMM(i.manifest.VMM.Name)
 	if err != nil {
 		return unfit("%s: the image was saved by %s: %w", o.Directory, i.manifest.VMM.Name, err)
@@ -204,14 +204,14 @@ func (a *Manager) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOpt
 	if err := checkLazy(ctx, v, i, o); err != nil {
 		return &UnfitError{err}
 	}
-	l := &launch{
-		manager: a, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered, once: o.Once,
+	restore := &launch{
+		Launcher: l, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered, once: o.Once,
 		image: &vmm.Image{Directory: o.Directory, Manifest: i.manifest, Lazy: o.Lazy, AllowChangedDisks: o.AllowChangedDisks},
 	}
-	if err := l.run(ctx, "restored from "+o.Directory); err != nil {
+	if err := restore.run(ctx, "restored from "+o.Directory); err != nil {
 		return err
 	}
-	a.SetGuestTime(m)
+	l.guests.SetGuestTime(m)
 	return nil
 }
 
@@ -250,7 +250,7 @@ const guestTimePatience = 30 * time.Second
 
 // SetGuestTime puts the clock right of a guest that has been paused, in the background: many
 // guests have no agent, and none is to wait for that.
-func (a *Manager) SetGuestTime(m *VM) {
+func (g *Guests) SetGuestTime(m *VM) {
 	l := m.running()
 	if l == nil || m.State() != lifecycle.Running {
 		return
@@ -259,8 +259,8 @@ func (a *Manager) SetGuestTime(m *VM) {
 	if err != nil {
 		return
 	}
-	a.watches.Go(func() {
-		ctx, cancel := context.WithTimeout(a.ctx, guestTimePatience)
+	g.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(g.tasks.ctx, guestTimePatience)
 		defer cancel()
 		if err := monitor.SetGuestTime(ctx, time.Now()); err != nil {
 			m.log.Debug("failed to set the guest's clock", "error", err)

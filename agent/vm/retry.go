@@ -54,9 +54,9 @@ func (w *watcher) planRetry() {
 func (w *watcher) retryDue() {
 	tried := make(chan struct{})
 	w.retry.due, w.retry.tried = nil, tried
-	w.manager.watches.Go(func() {
+	w.tasks.Go(func() {
 		defer close(tried)
-		if err := retryDisk(w.manager.ctx, w.m); err != nil {
+		if err := retryDisk(w.tasks.ctx, w.m); err != nil {
 			w.m.log.Debug("the guest does not go on after a disk's error", "error", err)
 		}
 	})

@@ -18,7 +18,7 @@ func TestRetryDisk(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}}
-	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, pace: newPace()}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
 	says := func(status vmm.Status, change vmm.Change) {
 		monitor.status = status
@@ -70,7 +70,7 @@ func TestRetryDisk(t *testing.T) {
 func TestRetryWaits(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
-	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, pace: newPace()}
 	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}, status: vmm.Status{IOError: true}}
 	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
 	watcher.monitorEvent(vmm.Event{Change: vmm.ChangePaused})

@@ -21,23 +21,30 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
+// Saver saves VMs to memory images.
+type Saver struct {
+	vms   *Registry
+	tasks *background
+	stats imageCounter
+}
+
 // Save writes a VM's memory and device state to a folder. If ctx ends before
 // the image is there, the guest goes on and the save has failed.
-func (a *Manager) Save(ctx context.Context, name string, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
-	m, err := a.Get(ctx, name)
+func (s *Saver) Save(ctx context.Context, name string, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
+	m, err := s.vms.Get(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	begun := time.Now()
-	result, err := a.save(ctx, m, o, progress)
-	a.saves.count(begun, result.GetImageBytes(), err)
+	result, err := s.save(ctx, m, o, progress)
+	s.stats.count(begun, result.GetImageBytes(), err)
 	if err != nil {
 		return nil, nil, err
 	}
 	return m.Snapshot(), result, nil
 }
 
-func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
+func (s *Saver) save(ctx context.Context, m *VM, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
 	if err := m.place.CheckSave(o); err != nil {
 		return nil, err
 	}
@@ -57,8 +64,8 @@ func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress
 	if err := vmm.Saveable(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()).Err(); err != nil {
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s can't be saved: %v", contract.ThisVM(m.name), err)
 	}
-	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}
-	result, err := s.attached(ctx, progress)
+	one := &saving{Saver: s, m: m, l: l, options: o, before: m.State()}
+	result, err := one.attached(ctx, progress)
 	if err != nil {
 		return nil, contract.Errorf("saving %s: %w", contract.ThisVM(m.name), named(o.Directory, err))
 	}
@@ -67,7 +74,7 @@ func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress
 
 // saving is one save under way.
 type saving struct {
-	manager *Manager
+	*Saver
 	m       *VM
 	l       *live
 	options place.SaveOptions
@@ -206,7 +213,7 @@ func (s *saving) actual() lifecycle.State {
 	if err != nil {
 		return s.before
 	}
-	ctx, cancel := context.WithTimeout(s.manager.ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(s.tasks.ctx, statusPatience)
 	defer cancel()
 	status, err := monitor.Status(ctx)
 	switch {

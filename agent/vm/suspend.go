@@ -14,8 +14,8 @@ import (
 
 // Suspend asks a guest to write its memory to its own disk and to power off. It returns when
 // the guest has taken that up. If it can't after all, it goes on.
-func (a *Manager) Suspend(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	m, l, err := a.reach(ctx, name, lifecycle.Suspend)
+func (g *Guests) Suspend(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	m, l, err := g.reach(ctx, name, lifecycle.Suspend)
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // sweep takes back what belongs to no VM that runs.
-func (a *Manager) sweep() {
+func (a *Adopter) sweep() {
 	keep := make(map[string]bool)
-	for _, m := range a.All() {
+	for _, m := range a.vms.All() {
 		m.mu.Lock()
 		keep[m.name] = m.live != nil || m.lost != nil || a.own.Leased(m.name)
 		m.mu.Unlock()
@@ -28,14 +28,14 @@ func (a *Manager) sweep() {
 
 // orphans are shims that run, or may, though nothing is known of their VM. They are
 // left alone; other run folders without a VM are removed.
-func (a *Manager) orphans() (running []string) {
+func (a *Adopter) orphans() (running []string) {
 	names, err := a.own.Store.RunNames()
 	if err != nil {
 		a.log.Error("failed to list run directories", "error", err)
 		return nil
 	}
 	for _, name := range names {
-		if _, err := a.Get(a.ctx, name); err == nil {
+		if _, err := a.vms.Get(a.tasks.ctx, name); err == nil {
 			continue
 		}
 		process, err := place.RunningShim(a.own.Shims.Process(a.own.Store.RunDir(name)))
@@ -58,8 +58,8 @@ func (a *Manager) orphans() (running []string) {
 
 // sweepRunDir removes a run folder without a VM, unless what its lease names could not be
 // taken back.
-func (a *Manager) sweepRunDir(name string) {
-	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
+func (a *Adopter) sweepRunDir(name string) {
+	ctx, cancel := context.WithTimeout(a.tasks.ctx, adoptPatience)
 	defer cancel()
 	l, err := place.ReadLease(a.own.Store.RunDir(name))
 	if err == nil {

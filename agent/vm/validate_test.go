@@ -44,7 +44,7 @@ func TestAutoIsValidatedAsChosen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.node.Hypervisors = registry
+	a.Platform.node.Hypervisors = registry
 	if _, err := a.Create(t.Context(), &specv1.VirtualMachineSpec{Name: "a", Cpu: &specv1.CPU{Model: "host"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestConfiguredHypervisor(t *testing.T) {
 		w := newWorld(t)
 		w.Hypervisor = c.configured
 		a := w.start()
-		if got := a.hypervisorFor(&specv1.VirtualMachineSpec{Hypervisor: c.said}); got != c.want {
+		if got := a.Platform.hypervisorFor(&specv1.VirtualMachineSpec{Hypervisor: c.said}); got != c.want {
 			t.Errorf("configured %q, said %q: %q, want %q", c.configured, c.said, got, c.want)
 		}
 	}

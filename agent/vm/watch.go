@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
@@ -29,16 +30,23 @@ const (
 	maxEventData = 4 << 10
 )
 
+// supervisor follows VMs that run until they have ended, and sees to what they leave.
+type supervisor struct {
+	tasks     *background
+	followers *events.Followers
+	guests    *Guests
+}
+
 // watch follows a running VM until it has ended or the agent ends.
-func (a *Manager) watch(m *VM, l *live) {
+func (s *supervisor) watch(m *VM, l *live) {
 	if w := l.shim.Welcome(); w.Damaged != "" { // an agent before this one has heard of it
 		why := &contract.Quoted{Sentence: fault.Clip(w.Damaged, fault.MaxMessage), Parts: w.DamagedParts}
 		l.setDamaged(why)
 		m.moved(lifecycle.Paused, lifecycle.Paused, why.Error(), damagedPause(why).note)
 	}
-	a.watches.Go(func() {
+	s.tasks.Go(func() {
 		monitor, _ := l.connected()
-		w := &watcher{manager: a, m: m, l: l, pace: newPace(), talk: guestTalk{wait: guestFirst}}
+		w := &watcher{supervisor: s, m: m, l: l, pace: newPace(), talk: guestTalk{wait: guestFirst}}
 		w.listen(monitor)
 		w.credentials(l.shim.Welcome().Credentials) // an agent before this one has heard of it
 		w.askGuest()                                // its agent may have connected before
@@ -51,13 +59,13 @@ func (a *Manager) watch(m *VM, l *live) {
 }
 
 type watcher struct {
-	manager *Manager
-	m       *VM
-	l       *live
-	events  <-chan vmm.Event // nil: no monitor
-	pace    *pace
-	talk    guestTalk
-	retry   retry
+	*supervisor
+	m      *VM
+	l      *live
+	events <-chan vmm.Event // nil: no monitor
+	pace   *pace
+	talk   guestTalk
+	retry  retry
 	// ignored: an event did not fit the record, which an operation may be about to change.
 	ignored bool
 	// held and again fire when the next event may be taken, and a monitor that was
@@ -91,16 +99,16 @@ func (w *watcher) run() {
 			slot = w.m.slot
 		}
 		select {
-		case <-w.manager.ctx.Done():
+		case <-w.tasks.ctx.Done():
 			w.leave()
 			return
 		case e, ok := <-fromShim:
-			if w.manager.ctx.Err() != nil {
+			if w.tasks.ctx.Err() != nil {
 				w.leave()
 				return
 			}
 			if !ok {
-				w.manager.lostShim(w.m, w.l)
+				w.supervisor.lostShim(w.m, w.l)
 				return
 			}
 			if w.shimEvent(e) {
@@ -147,7 +155,7 @@ func (w *watcher) stopDamaged() {
 	if err != nil {
 		return // nobody has resumed it
 	}
-	ctx, cancel := context.WithTimeout(w.manager.ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(w.tasks.ctx, statusPatience)
 	defer cancel()
 	if err := monitor.Pause(ctx); err != nil {
 		w.m.log.Error("failed to pause a guest whose image is damaged", "error", err)
@@ -177,7 +185,7 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		w.replugged(e.Note)
 	}
 	if e.Exit != nil {
-		w.manager.ended(w.m, w.l, e.Exit)
+		w.supervisor.ended(w.m, w.l, e.Exit)
 	}
 	return e.Exit != nil
 }
@@ -196,7 +204,7 @@ func (w *watcher) replugged(note []byte) {
 		w.m.log.Error("a device has come or gone", "error", err)
 		return
 	}
-	w.manager.findDisks(w.m)
+	w.supervisor.findDisks(w.m)
 	if d.Detached == "" {
 		w.m.Publish(&nodev1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
 		return
@@ -223,7 +231,7 @@ func (w *watcher) lostMonitor() {
 // VMM has ended its socket is gone, so that this fails at once, and the shim is about to
 // say so.
 func (w *watcher) reconnect() {
-	ctx, cancel := context.WithTimeout(w.manager.ctx, monitorPatience)
+	ctx, cancel := context.WithTimeout(w.tasks.ctx, monitorPatience)
 	defer cancel()
 	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
 	if err != nil {
@@ -301,16 +309,16 @@ func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
 }
 
 // lostShim is called when the connection to a shim ended without an exit.
-func (a *Manager) lostShim(m *VM, l *live) {
+func (s *supervisor) lostShim(m *VM, l *live) {
 	process, err := place.RunningShim(m.place.Process())
 	if err != nil {
-		a.giveUp(m, l, &unseen{m.place.Process}, err)
+		s.giveUp(m, l, &unseen{m.place.Process}, err)
 		return
 	}
 	if process != nil {
-		err := a.again(m, l, process)
+		err := s.again(m, l, process)
 		if err != nil && process.Alive() {
-			a.giveUp(m, l, process, err)
+			s.giveUp(m, l, process, err)
 			return
 		}
 		process.Close()
@@ -318,12 +326,12 @@ func (a *Manager) lostShim(m *VM, l *live) {
 			return
 		}
 	}
-	a.ended(m, l, exitOf(m, l.lease.RunID))
+	s.ended(m, l, exitOf(m, l.lease.RunID))
 }
 
 // again connects to a shim that has dropped the connection and still runs.
-func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
-	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
+func (s *supervisor) again(m *VM, l *live, process place.ShimProcess) error {
+	ctx, cancel := context.WithTimeout(s.tasks.ctx, monitorPatience)
 	defer cancel()
 	conn, err := m.place.Dial(ctx)
 	if err != nil {
@@ -337,14 +345,14 @@ func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
 	if err := m.Change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
 		m.log.Error("failed to write the VM's record", "error", err)
 	}
-	a.findDisks(m)
+	s.findDisks(m)
 	monitor, _ := l.connected()
 	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
 	m.mu.Lock()
 	m.live = next
 	m.mu.Unlock()
 	close(l.over) // for those who waited: they look at the state
-	a.watch(m, next)
+	s.watch(m, next)
 	return nil
 }
 

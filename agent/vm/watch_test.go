@@ -32,7 +32,7 @@ func (m *slowMonitor) Status(ctx context.Context) (vmm.Status, error) {
 func TestEventsOfLongAgo(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get(t.Context(), "web")
-	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
+	watcher := &watcher{supervisor: a.Adopter.supervisor, m: m, l: m.running(), pace: newPace()}
 	pause := func() {
 		if _, err := a.Pause(t.Context(), "web"); err != nil {
 			t.Error(err)
@@ -178,7 +178,7 @@ func TestLostShimEnds(t *testing.T) {
 			b := w.start()
 			b.wantState(t, "web", lifecycle.Crashed)
 			w.Proc("web").End(c.exit)
-			b.watches.Wait() // for that end
+			b.Wait() // for that end
 			b.wantState(t, "web", c.want)
 			w.WantNothingHeld(t)
 			if _, err := b.Manager.Start(t.Context(), "web", StartOptions{Cold: true}, nil); err != nil {
@@ -192,8 +192,8 @@ func TestLostShimEnds(t *testing.T) {
 func TestPanicsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.followers, a.log)
-	watch := &watcher{manager: a.Manager, m: m}
+	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.Registry.hub, a.Registry.followers, a.Registry.log)
+	watch := &watcher{supervisor: a.Adopter.supervisor, m: m}
 	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
 		watch.monitorEvent(vmm.Event{Change: change})
 	}

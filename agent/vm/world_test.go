@@ -19,6 +19,11 @@ func newWorld(t *testing.T) *world { return &world{vmtest.New(t)} }
 // testAgent is an agent in a world; end stops it and leaves the VMs as they are.
 type testAgent struct {
 	*Manager
+	*Adopter
+	*Guests
+	*Hotplug
+	*Power
+	*Saver
 	store *store.Store
 	end   context.CancelFunc
 }
@@ -32,15 +37,16 @@ func (w *world) start() *testAgent {
 	}
 	n := w.Node(log)
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &testAgent{Manager: New(ctx, Options{
+	m := New(ctx, Options{
 		Own: &place.Resources{
 			Store: st, Host: w.Host(), Shims: w.Shims(), Node: n, StateDir: w.StateDir, RunDir: w.RunDir, Shim: "/shim", Log: log,
 		},
 		Hypervisor: w.Hypervisor, BootID: w.BootID, Log: log,
-	}), store: st}
+	})
+	a := &testAgent{Manager: m, Adopter: m.Adopter, Guests: m.Guests, Hotplug: m.Hotplug, Power: m.Power, Saver: m.Saver, store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
-		a.watches.Wait()
+		a.Wait()
 		st.Close()
 	})
 	w.T.Cleanup(a.end)
