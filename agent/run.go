@@ -124,7 +124,7 @@ type program struct {
 // newProgram makes a program whose VMs' watches end with life.
 func newProgram(life context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) *program {
 	for _, note := range cfg.VirtualizationProfile.Notes() {
-		cfg.Log.Warn("configuration: " + note)
+		cfg.Log.Warn("configuration: " + note.Key + ": " + note.Text)
 	}
 	client := kubeClient(cfg)
 	return &program{

@@ -77,8 +77,7 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 		return
 	}
 	for _, note := range own.Notes() {
-		field, text, _ := strings.Cut(note, ": ")
-		*faults = append(*faults, Ignored{"configuration." + field, text})
+		*faults = append(*faults, Ignored{"configuration." + note.Key, note.Text})
 	}
 	c.Stack.Capabilities = p.VirtLauncher.VirtLauncherCapabilities
 	c.Stack.VMM, _ = own.VMM(vmms.Registry())

@@ -90,14 +90,17 @@ func (p Profile) Validate(known *hypervisor.Registry, vmms *vmm.Registry, fault 
 	}
 }
 
-// Notes are what a profile says that has no effect here, a sentence each.
-func (p Profile) Notes() (notes []string) {
+// Note is what a profile says that has no effect here: the key in the configuration, and why.
+type Note struct{ Key, Text string }
+
+// Notes are all of these.
+func (p Profile) Notes() (notes []Note) {
 	const components = "virtualizationProfile.virtualizationComponents."
 	if d := p.Components.VMMDaemonProcess; d != "" {
-		notes = append(notes, components+"vmmDaemonProcess: "+d+" is not used: no daemon stands between vmlet and the VMM")
+		notes = append(notes, Note{components + "vmmDaemonProcess", d + " is not used: no daemon stands between vmlet and the VMM"})
 	}
 	if pit := p.Components.PITPIDPrefix; pit != nil && *pit != "" {
-		notes = append(notes, components+"pitPidPrefix: "+*pit+" is not used: vmlet neither measures nor moves the kernel's timer threads")
+		notes = append(notes, Note{components + "pitPidPrefix", *pit + " is not used: vmlet neither measures nor moves the kernel's timer threads"})
 	}
 	return notes
 }

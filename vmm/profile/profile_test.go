@@ -48,7 +48,7 @@ virtLauncher:
 	if h != "kvm" || v != "qemu" || !said || overhead != 220<<20 || *p.Components.PITPIDPrefix != "kvm-pit" {
 		t.Errorf("%s, %s, overhead %d", h, v, overhead)
 	}
-	if notes := strings.Join(p.Notes(), "\n"); !strings.Contains(notes, "vmmDaemonProcess: virtqemud is not used") || !strings.Contains(notes, "pitPidPrefix: kvm-pit is not used") {
+	if notes := fmt.Sprint(p.Notes()); !strings.Contains(notes, "vmmDaemonProcess virtqemud is not used") || !strings.Contains(notes, "pitPidPrefix kvm-pit is not used") {
 		t.Errorf("%q", notes)
 	}
 	p, faults = parse(t, "virtualizationComponents: {hypervisorDevice: /dev/mshv, vmmProcessExecutable: cloud-hyperviso, pitPidPrefix: ''}")
