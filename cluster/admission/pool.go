@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -36,17 +35,10 @@ func (r poolRules) ValidateUpdate(ctx context.Context, old, pool *poolv1.Virtual
 	if err != nil {
 		return nil, err
 	}
+	request.Root = validation.PoolTemplate()
 	more, warnings, err := r.judge(ctx, vm, before, request)
 	if err != nil {
 		return nil, err
-	}
-	for _, f := range more {
-		f.Field = validation.PoolField(f.Field)
-	}
-	for i, w := range warnings {
-		if path, rest, found := strings.Cut(w, " "); found {
-			warnings[i] = validation.PoolField(path) + " " + rest
-		}
 	}
 	return warnings, refused(poolv1.Group, poolv1.Kind, pool.Name, append(faults, more...))
 }

@@ -52,6 +52,9 @@ func (r Rules) judge(ctx context.Context, vm, old *kubevirtv1.VirtualMachine, re
 		}
 		faults, old = without(faults, before.faults), before.vm
 	}
+	for _, f := range faults {
+		f.Field = request.Root.Child(f.Field).String()
+	}
 	faults, warnings := awaited(faults)
 	more, others := validation.Machine(now.vm, old, request)
 	if err := ctx.Err(); err != nil {

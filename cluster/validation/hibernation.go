@@ -136,7 +136,7 @@ func (r Request) evacuable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.P
 
 // asleep refuses changes for which what is saved, or being saved, would be lost from sight, and
 // warns of those that don't reach the saved guest.
-func asleep(vm, old *kubevirtv1.VirtualMachine) (faults field.ErrorList, warnings []string) {
+func (r Request) asleep(vm, old *kubevirtv1.VirtualMachine) (faults field.ErrorList, warnings []string) {
 	s := old.Status.HibernationStatus
 	if s == nil || s.Phase == kubevirtv1.HibernationFailed || s.Phase == kubevirtv1.HibernationCompleted && s.Image == nil {
 		return nil, nil
@@ -151,7 +151,7 @@ func asleep(vm, old *kubevirtv1.VirtualMachine) (faults field.ErrorList, warning
 		}
 		return *vm.Spec.HibernateStrategy
 	}
-	path, now, then := field.NewPath("spec", "hibernateStrategy"), strategy(vm), strategy(old)
+	path, now, then := r.Root.Child("spec", "hibernateStrategy"), strategy(vm), strategy(old)
 	nowMode, _ := configuration.HibernateMode(now.Mode)
 	thenMode, _ := configuration.HibernateMode(then.Mode)
 	advice := fmt.Sprintf("it can't be changed while the guest %s: start the VM first, or cancel its hibernation", doing)
@@ -162,7 +162,7 @@ func asleep(vm, old *kubevirtv1.VirtualMachine) (faults field.ErrorList, warning
 		faults = append(faults, field.Forbidden(path.Child("claimName"), advice))
 	}
 	if s.Image != nil && !equality.Semantic.DeepEqual(vm.Spec.Template, old.Spec.Template) {
-		warnings = append(warnings, "spec.template: the guest is saved, and goes on with the hardware that it had; the change counts from its next start on")
+		warnings = append(warnings, r.Root.Child("spec", "template").String()+": the guest is saved, and goes on with the hardware that it had; the change counts from its next start on")
 	}
 	return faults, warnings
 }
@@ -185,5 +185,5 @@ func (r Request) boots(vm, old *kubevirtv1.VirtualMachine) []string {
 	if start != kubevirtv1.StartRestore || s != nil && (s.Image != nil || s.Phase == kubevirtv1.HibernationCompleted) {
 		return nil
 	}
-	return []string{"spec.runStrategy: nothing is saved of the guest, status.hibernationStatus has no image: startStrategy Restore finds nothing to go on from, and the VM boots"}
+	return []string{r.Root.Child("spec", "runStrategy").String() + ": nothing is saved of the guest, status.hibernationStatus has no image: startStrategy Restore finds nothing to go on from, and the VM boots"}
 }

@@ -25,11 +25,11 @@ func machineTable() []Field {
 }
 
 func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []string) {
-	at := field.NewPath("spec")
+	at := r.Root.Child("spec")
 	faults, warnings := unsupported(vm.Spec, at, machineTable())
 	//lint:ignore SA1019 manifests still have the old field
 	if vm.Spec.Running != nil {
-		warnings = append(warnings, "spec.running is deprecated: use spec.runStrategy, Always in place of true and Halted in place of false")
+		warnings = append(warnings, at.Child("running").String()+" is deprecated: use "+at.Child("runStrategy").String()+", Always in place of true and Halted in place of false")
 	}
 	faults = append(faults, runStrategy(vm.Spec.RunStrategy, at.Child("runStrategy"))...)
 	if vm.Spec.Template == nil {

@@ -24,7 +24,7 @@ import (
 const maxPoolName = 63 - len("-9999999")
 
 // Pool returns the faults that a VirtualMachinePool has beside those of its template's VM, for which TemplateMachine
-// and PoolField are. old is nil for one that is created; an update has those faults alone that the old
+// and PoolTemplate are. old is nil for one that is created; an update has those faults alone that the old
 // object had not.
 func Pool(pool, old *poolv1.VirtualMachinePool) field.ErrorList {
 	faults := poolFaults(pool)
@@ -175,11 +175,5 @@ func TemplateMachine(pool *poolv1.VirtualMachinePool) *kubevirtv1.VirtualMachine
 	return vm
 }
 
-// PoolField is where a field of its template's VM is in a pool.
-func PoolField(path string) string {
-	const template = "spec.virtualMachineTemplate."
-	if strings.HasPrefix(path, "spec") || strings.HasPrefix(path, "metadata") {
-		return template + path
-	}
-	return path
-}
+// PoolTemplate is where the VM of its template is in a pool: the Root of a Request about it.
+func PoolTemplate() *field.Path { return field.NewPath("spec", "virtualMachineTemplate") }

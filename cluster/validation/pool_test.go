@@ -63,9 +63,21 @@ func TestPool(t *testing.T) {
 	if faults := Pool(poolOf(t, strings.Repeat("n", maxPoolName+1), "{}"), nil); len(faults) != 1 || faults[0].Field != "metadata.name" {
 		t.Errorf("a name that is too long: %v", faults)
 	}
-	for path, want := range map[string]string{"spec.template.spec.hostname": "spec.virtualMachineTemplate.spec.template.spec.hostname", "metadata.labels": "spec.virtualMachineTemplate.metadata.labels", "other": "other"} {
-		if got := PoolField(path); got != want {
-			t.Errorf("%s is at %s, want %s", path, got, want)
+}
+
+// TestPoolTemplate: what is wrong with the VM of the template, and what of it is ignored, is where the pool has it.
+func TestPoolTemplate(t *testing.T) {
+	p := poolOf(t, "web", "virtualMachineTemplate: {metadata: {labels: {app: web}}, spec: {running: true, template: {spec: {hostname: 'not a name', domain: {memory: {guest: 1Gi}, devices: {}, features: {apic: {endOfInterrupt: true}}}}}}}")
+	r := request()
+	r.Root = PoolTemplate()
+	faults, warnings := Machine(TemplateMachine(p), nil, r)
+	const at = "spec.virtualMachineTemplate.spec."
+	if len(faults) != 1 || faults[0].Field != at+"template.spec.hostname" {
+		t.Errorf("faults %v", faults)
+	}
+	for i, want := range []string{at + "template.spec.domain.features.apic.endOfInterrupt is ignored: ", at + "running is deprecated: use " + at + "runStrategy"} {
+		if len(warnings) != 2 || !strings.HasPrefix(warnings[i], want) {
+			t.Errorf("warnings %q, want the one of %d to begin with %q", warnings, i, want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func ProtectMachine(vm, old *kubevirtv1.VirtualMachine, r Request) (faults field
 		faults = Request{}.controllersOnly(&vm.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
 	}
 	if old != nil {
-		asleep, _ := asleep(vm, old)
+		asleep, _ := Request{}.asleep(vm, old)
 		faults = append(faults, asleep...)
 	}
 	return faults

@@ -1,8 +1,6 @@
 package validation
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,15 +33,8 @@ func (r Request) replicaSet(set *kubevirtv1.VirtualMachineInstanceReplicaSet) (f
 	faults = append(faults, ownSelector(set.Spec.Selector, template.Labels, at.Child("selector"))...)
 	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	vmi.Namespace, vmi.Name = set.Namespace, set.Name
+	r.Root = at.Child("template")
 	more, warnings := Instance(vmi, nil, r)
-	for _, f := range more {
-		f.Field = inTemplate(f.Field)
-	}
-	for i, w := range warnings {
-		if path, rest, found := strings.Cut(w, " "); found {
-			warnings[i] = inTemplate(path) + " " + rest
-		}
-	}
 	return append(faults, more...), warnings
 }
 
@@ -57,11 +48,4 @@ func ownSelector(s *metav1.LabelSelector, made map[string]string, at *field.Path
 		faults = append(faults, field.Invalid(at, field.OmitValueType{}, "does not match the labels of spec.template.metadata.labels"))
 	}
 	return faults
-}
-
-func inTemplate(path string) string {
-	if strings.HasPrefix(path, "spec") || strings.HasPrefix(path, "metadata") {
-		return "spec.template." + path
-	}
-	return path
 }

@@ -33,6 +33,9 @@ type Request struct {
 	// fields have no faults of their own, one made from a VirtualMachine's template before
 	// its defaults, and must not change it. Without it nothing is asked.
 	Plan func(*kubevirtv1.VirtualMachineInstance) error
+	// Root is where the VirtualMachine or the instance is in the object that the user writes; nil: it is
+	// that object.
+	Root *field.Path
 }
 
 // Machine returns the faults and warnings of a VirtualMachine that is created (old is nil)
@@ -52,7 +55,7 @@ func Machine(vm, old *kubevirtv1.VirtualMachine, r Request) (field.ErrorList, []
 		faults = without(faults, before)
 	}
 	if old != nil {
-		moreFaults, moreWarnings := asleep(vm, old)
+		moreFaults, moreWarnings := r.asleep(vm, old)
 		faults, warnings = append(faults, moreFaults...), slices.Concat(warnings, moreWarnings, r.boots(vm, old))
 	}
 	return bounded(faults, warnings)
@@ -67,11 +70,11 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 	if old != nil {
 		return bounded(r.instanceUpdate(vmi, old), nil)
 	}
-	at, notes := field.NewPath("spec"), field.NewPath("metadata", "annotations")
+	at, notes := r.Root.Child("spec"), r.Root.Child("metadata", "annotations")
 	faults, warnings := unsupported(vmi.Spec, at, r.instanceFields())
 	faults = append(faults, r.evacuable(&vmi.Spec, at)...)
 	if !r.Own {
-		faults = append(faults, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
+		faults = append(faults, reservedLabels(vmi.Labels, nil, r.Root.Child("metadata", "labels"))...)
 	}
 	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, &vmi.Spec, notes)
 	own := r.spec(vmi, at)
