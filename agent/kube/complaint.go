@@ -52,7 +52,8 @@ func (c *Complaint) About(ctx context.Context, err error) {
 // nothing, it passes.
 func Remedy(err error) string {
 	switch {
-	case err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"): // as 422, whatever it says
+	// The API server names a policy in its sentence alone: the status is that of any invalid object.
+	case err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
 		return "the policy allows an agent only its own Node, and there only vmlet's keys: the pod needs the token that Kubernetes mounts by itself, which names its node, and the policy of this version"
 	case apierrors.IsForbidden(err):
 		return "give the agent's service account this right, as deploy/base does"

@@ -24,12 +24,21 @@ func TestStatusSettles(t *testing.T) {
 
 // TestPullIsNoNews: a pull that fails again does not change the condition back.
 func TestPullIsNoNews(t *testing.T) {
-	of := func(reason string) func(*view.Pod) {
-		return scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
+	of := func(reason, message string) func(*view.Pod) {
+		return scene.InState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 	}
-	s := written(written(written(scene.New().WithPod()).WithPod(of("ErrImagePull"))).WithPod(of("ImagePullBackOff"))).WithPod(of("ErrImagePull"))
-	if next, _ := decide(s.View); next != nil {
-		t.Errorf("next %v", next)
+	for _, waits := range []string{`Back-off pulling image "a": ErrImagePull: denied`, `Back-off pulling image "a"`} {
+		s := written(written(scene.New().WithPod()).WithPod(of("ErrImagePull", "denied"))).WithPod(of("ImagePullBackOff", waits))
+		for range 2 {
+			s = written(s).WithPod(of("ErrImagePull", "denied"))
+			if next, _ := decide(s.View); next != nil {
+				t.Errorf("%s: next of a pull %v", waits, next)
+			}
+			s = written(s).WithPod(of("ImagePullBackOff", waits))
+			if next, _ := decide(s.View); next != nil {
+				t.Errorf("%s: next of a wait %v", waits, next)
+			}
+		}
 	}
 }
 

@@ -2,12 +2,12 @@ package launcher
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/vmlet/vmlet/cluster/sentences"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -20,18 +20,14 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.text }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// perContainer finds what a LimitRange says of a pod's containers: it names none of them.
-var perContainer = regexp.MustCompile(`(?:m(?:ax|in)imum )?\b(\S+) (?:usage|max limit to request ratio) per Container is [^,\]]+, but (provided ratio|limit|request) is ([^\s,\]]+)`)
-
 // Refused is the error with which the API server refuses a pod, with the containers named that a
 // LimitRange does not admit.
 func Refused(err error, p *corev1.Pod) error {
 	if err == nil {
 		return nil
 	}
-	text := perContainer.ReplaceAllStringFunc(err.Error(), func(said string) string {
-		m := perContainer.FindStringSubmatch(said)
-		return said + blamed(p, corev1.ResourceName(m[1]), m[2], strings.TrimSuffix(m[3], "."))
+	text := sentences.LimitRange(err.Error(), func(resource corev1.ResourceName, what, value string) string {
+		return blamed(p, resource, what, value)
 	})
 	if text == err.Error() {
 		return err

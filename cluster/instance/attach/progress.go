@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/trouble"
 	"github.com/vmlet/vmlet/cluster/instance/view"
+	"github.com/vmlet/vmlet/cluster/sentences"
 )
 
 // Progress is how far the volume is from being attached, and whether that is a failure.
@@ -48,11 +48,11 @@ func Fault(v *view.View, claim string) *condition.Fault {
 		return failed(c.Message)
 	}
 	if v.AttachTrouble != nil {
-		return failed(strings.TrimPrefix(v.AttachTrouble.Message, trouble.DoesNotStart))
+		return failed(v.AttachTrouble.Message)
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
-			return failed(w.Reason + ": " + trouble.Steady(w.Message))
+			return failed(w.Reason + ": " + sentences.Steady(w.Message))
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ const (
 // podTrouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
 func (r *Observer) podTrouble(ctx context.Context, v *view.View) *condition.Fault {
-	f, err := r.eventsOf(ctx, v.Pod.Pod)
+	f, err := r.eventsOf(ctx, v.Pod.Pod, "the VM's pod does not start: ")
 	if err == nil {
 		return f
 	}
@@ -34,7 +34,7 @@ func (r *Observer) podTrouble(ctx context.Context, v *view.View) *condition.Faul
 }
 
 // eventsOf is why a pod does not start, by its events; nil: they don't say.
-func (r *Observer) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Fault, error) {
+func (r *Observer) eventsOf(ctx context.Context, p *corev1.Pod, begin string) (*condition.Fault, error) {
 	var events corev1.EventList
 	err := r.Live.List(ctx, &events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
 		client.MatchingFields{eventsOfUID: string(p.UID)})
@@ -42,5 +42,5 @@ func (r *Observer) eventsOf(ctx context.Context, p *corev1.Pod) (*condition.Faul
 		log.FromContext(ctx).Info("failed to read the events of a pod that does not start", "pod", p.Name, "error", err.Error())
 		return nil, err
 	}
-	return trouble.OfEvents(events.Items, p.Namespace), nil
+	return trouble.OfEvents(events.Items, p.Namespace, begin), nil
 }

@@ -89,7 +89,7 @@ func (r *Observer) observeSave(ctx context.Context, v *view.View) error {
 		}
 	}
 	if p := attach.Suspicious(v); p != nil {
-		v.AttachTrouble, _ = r.eventsOf(ctx, p)
+		v.AttachTrouble, _ = r.eventsOf(ctx, p, "")
 	}
 	if _, is := save.LastImage(v); !is || v.Final() {
 		return nil

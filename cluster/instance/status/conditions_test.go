@@ -169,10 +169,11 @@ func TestImageFault(t *testing.T) {
 	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian"`))
 	check("ImagePullBackOff", want)
 	s = written(s).WithPod(waiting("ImagePullBackOff", `Back-off pulling image "debian": ErrImagePull: gone`))
-	check("ImagePullBackOff", strings.Replace(want, "denied", `Back-off pulling image "debian": ErrImagePull: gone`, 1))
+	check("ImagePullBackOff", strings.Replace(want, "denied", "gone", 1))
+	s = written(s).WithPod(waiting("ErrImagePull", "gone"))
+	check("ImagePullBackOff", strings.Replace(want, "denied", "gone", 1))
 	s.Pod.Spec.InitContainers[0].Image, s.Instance.Spec.Volumes[0].ContainerDisk.Image = "alpine", "alpine"
-	s.Pod.Status.InitContainerStatuses[0].State.Waiting.Message = "Back-off"
-	check("ImagePullBackOff", strings.NewReplacer("debian", "alpine", "denied", "Back-off").Replace(want))
+	check("ImagePullBackOff", strings.NewReplacer("debian", "alpine", "denied", "gone").Replace(want))
 }
 
 // TestHibernating: what the condition says of a save.

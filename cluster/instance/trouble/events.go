@@ -1,7 +1,6 @@
 package trouble
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -9,29 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmlet/vmlet/cluster/instance/condition"
+	"github.com/vmlet/vmlet/cluster/sentences"
 )
-
-// missingObject finds what kubelets say of a volume whose source is not there.
-var missingObject = regexp.MustCompile(`\b(secret|configmap|serviceaccount)s? "([^"]{1,253})" not found`)
-
-// kindOf is the kind of what missingObject finds.
-func kindOf(resource string) string {
-	switch resource {
-	case "secret":
-		return "Secret"
-	case "configmap":
-		return "ConfigMap"
-	}
-	return "ServiceAccount"
-}
-
-// DoesNotStart begins the message about a pod's failures.
-const DoesNotStart = "the VM's pod does not start: "
 
 // OfEvents is why a pod does not start, by its events: those that say that something failed,
 // unless something has gone on since. nil: they don't say. The same failures, however often and
-// in what order they come, make the same fault, which is written once.
-func OfEvents(events []corev1.Event, namespace string) *condition.Fault {
+// in what order they come, make the same fault, which is written once. Its message begins with
+// what is given, unless it names what the namespace lacks.
+func OfEvents(events []corev1.Event, namespace, begin string) *condition.Fault {
 	var progress time.Time
 	for i := range events {
 		if e := &events[i]; e.Type == corev1.EventTypeNormal && when(e).After(progress) {
@@ -45,8 +29,8 @@ func OfEvents(events []corev1.Event, namespace string) *condition.Fault {
 		if e.Type != corev1.EventTypeWarning || !strings.HasPrefix(e.Reason, "Failed") || when(e).Before(progress) {
 			continue
 		}
-		missing = append(missing, missingIn(e.Message)...)
-		word := volatile.ReplaceAllString(condition.Sentence(e.Message), "…")
+		missing = append(missing, sentences.Missing(e.Message, MaxMissing)...)
+		word := sentences.Unnumbered(condition.Sentence(e.Message))
 		words = append(words, word)
 		reasons[word] = condition.Clip(e.Reason, condition.MaxGuestText)
 	}
@@ -57,15 +41,7 @@ func OfEvents(events []corev1.Event, namespace string) *condition.Fault {
 		return &condition.Fault{Reason: condition.ReasonFailedMount, Message: lacking(missing, namespace)}
 	}
 	slices.Sort(words)
-	return &condition.Fault{Reason: reasons[words[0]], Message: DoesNotStart + words[0]}
-}
-
-// missingIn are the objects that a message says are not there.
-func missingIn(message string) (missing []string) {
-	for _, m := range missingObject.FindAllStringSubmatch(message, MaxMissing) {
-		missing = append(missing, kindOf(m[1])+" "+m[2])
-	}
-	return missing
+	return &condition.Fault{Reason: reasons[words[0]], Message: begin + words[0]}
 }
 
 // lacking says which objects a namespace lacks, and what to do.
@@ -78,7 +54,7 @@ func lacking(missing []string, namespace string) string {
 
 // Refusal is why the API server refuses the VM's pod.
 func Refusal(err error, namespace string) string {
-	if missing := missingIn(err.Error()); len(missing) > 0 {
+	if missing := sentences.Missing(err.Error(), MaxMissing); len(missing) > 0 {
 		return lacking(missing, namespace)
 	}
 	return "the API server refused the VM's pod: " + err.Error()

@@ -27,14 +27,14 @@ func TestEventFault(t *testing.T) {
 		"no token":         {[]corev1.Event{scene.Said(5, warning, "FailedMount", `failed to fetch token: serviceaccounts "robot" not found`)}, "FailedMount", "no ServiceAccount robot "},
 		"named and vague":  {[]corev1.Event{scene.Said(1, warning, "FailedMount", "Unable to attach or mount volumes"), scene.Said(5, warning, "FailedMount", scene.NoSecret)}, "FailedMount", "no Secret web-seed "},
 		"mended since":     {[]corev1.Event{scene.Said(20, warning, "FailedMount", scene.NoSecret), scene.Said(5, normal, "Pulling", "Pulling image")}, "", ""},
-		"attach":           {[]corev1.Event{scene.Said(5, warning, "FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, "FailedAttachVolume", "the VM's pod does not start: Multi-Attach error"},
+		"attach":           {[]corev1.Event{scene.Said(5, warning, "FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, "FailedAttachVolume", "begin: Multi-Attach error"},
 		"sandbox":          {[]corev1.Event{scene.Said(5, warning, "FailedCreatePodSandBox", "sandbox 0123456789abcdef01: no IP")}, "FailedCreatePodSandBox", "sandbox …: no IP"},
 		"of no matter":     {[]corev1.Event{scene.Said(5, warning, "DNSConfigForming", "too many")}, "", ""},
 		"a series":         {[]corev1.Event{{Type: warning, Reason: "FailedMount", Message: "x", Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(scene.Time)}}, scene.Said(5, normal, "Scheduled", "")}, "FailedMount", "x"},
 		"longer than told": {[]corev1.Event{scene.Said(5, warning, "Failed"+strings.Repeat("x", 1<<16), strings.Repeat("y", 1<<20))}, "Failed" + strings.Repeat("x", condition.MaxGuestText-len("Failed")), "yyy"},
 	} {
 		for range 2 {
-			f := OfEvents(test.events, scene.Namespace)
+			f := OfEvents(test.events, scene.Namespace, "begin: ")
 			if f == nil {
 				f = new(condition.Fault)
 			}
@@ -52,7 +52,7 @@ func TestMissingAreBounded(t *testing.T) {
 	for i := range 1000 {
 		events = append(events, scene.Said(1, corev1.EventTypeWarning, "FailedMount", fmt.Sprintf(`secret "s%03d" not found`, i)))
 	}
-	if got := OfEvents(events, scene.Namespace).Message; strings.Count(got, "Secret") != MaxMissing {
+	if got := OfEvents(events, scene.Namespace, "").Message; strings.Count(got, "Secret") != MaxMissing {
 		t.Errorf("%s", got)
 	}
 }

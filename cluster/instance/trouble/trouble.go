@@ -1,6 +1,7 @@
 package trouble
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/condition"
 	"github.com/vmlet/vmlet/cluster/instance/view"
+	"github.com/vmlet/vmlet/cluster/sentences"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -39,33 +41,33 @@ func Waiting(v *view.View) *condition.Fault {
 			message = v.FaultWords(e.Faults, e.Message)
 		}
 		if slices.Contains(imageReasons, w.Reason) {
-			return imageFault(v, &condition.Fault{Reason: w.Reason, Message: message}, c.Name)
+			return imageFault(v, w.Reason, message, c.Name)
 		}
-		message = Steady(condition.Clip(message, 4*condition.MaxMessage))
+		message = sentences.Steady(condition.Clip(message, 4*condition.MaxMessage))
 		return &condition.Fault{Reason: condition.Clip(w.Reason, condition.MaxGuestText), Message: "container " + c.Name + " does not start: " + message}
 	}
 	return nil
 }
 
 // imageFault says which image can't be pulled and what to do. A pull is tried again and
-// fails again, which is no news; and the kubelet that waits for the next try may have
-// forgotten why.
-func imageFault(v *view.View, f *condition.Fault, container string) *condition.Fault {
-	image := imageOf(v.Pod.Pod, container)
-	begin := "image " + condition.Clip(image, condition.MaxGuestText) + " can't be pulled: "
+// fails again, which is no news: the reason stays that of the wait. Where the kubelet has
+// forgotten the cause, the message stays that of the pull before: the condition has it.
+func imageFault(v *view.View, reason, said, container string) *condition.Fault {
 	was := condition.Find(v.Instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
-	tried := was != nil && strings.HasPrefix(was.Message, begin)
-	switch {
-	case tried && was.Reason == condition.ReasonImageBackOff && f.Reason == condition.ReasonImagePull:
-		return &condition.Fault{Reason: was.Reason, Message: was.Message}
-	case tried && f.Reason == condition.ReasonImageBackOff && !strings.Contains(f.Message, condition.ReasonImagePull):
-		return &condition.Fault{Reason: f.Reason, Message: was.Message}
+	tried := was != nil && slices.Contains(imageReasons, was.Reason)
+	if tried && was.Reason == condition.ReasonImageBackOff && reason == condition.ReasonImagePull {
+		reason = was.Reason
 	}
+	cause := sentences.PullCause(said)
+	if cause == "" && tried {
+		return &condition.Fault{Reason: reason, Message: was.Message}
+	}
+	image := imageOf(v.Pod.Pod, container)
 	advice := "it is vmlet's own, which the cluster's administrator chooses, and imagePullSecrets in the KubeVirt object"
 	if at := imageField(&v.Instance.Spec, image); at != "" {
 		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
 	}
-	return &condition.Fault{Reason: f.Reason, Message: begin + advice + "; the node says: " + f.Message}
+	return &condition.Fault{Reason: reason, Message: "image " + condition.Clip(image, condition.MaxGuestText) + " can't be pulled: " + advice + "; the node says: " + cmp.Or(cause, said)}
 }
 
 func imageOf(p *corev1.Pod, container string) string {

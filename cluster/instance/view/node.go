@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/sentences"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/machineid"
 )
@@ -51,17 +52,13 @@ func (n Node) LeaseDue() time.Time {
 	return old
 }
 
-// shutdownMessage is in what the kubelet says of a node that is not ready as it shuts down
-// (pkg/kubelet/nodeshutdown of Kubernetes).
-const shutdownMessage = "node is shutting down"
-
 // NodeOf is what a Node says.
 func NodeOf(o *corev1.Node) Node {
 	n := Node{Exists: true, Ready: corev1.ConditionUnknown, Since: o.CreationTimestamp.Time, Labels: o.Labels, Machine: MachineOf(o)}
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.Ready, n.Since = c.Status, c.LastTransitionTime.Time
-			n.ShuttingDown = c.Status == corev1.ConditionFalse && strings.Contains(c.Message, shutdownMessage)
+			n.ShuttingDown = sentences.ShutsDown(&c)
 		}
 	}
 	for _, t := range o.Spec.Taints {
