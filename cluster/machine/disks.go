@@ -71,7 +71,9 @@ func diskChanged(disk, why string) *action.Failure {
 		"disk %s has volumeMode Block, and does not show whether anybody has written to it: %s; the guest's memory would destroy the file system on it", disk, why)}
 }
 
-// spoiledMeanwhile is spoiled of an instance that is about to go on.
+// spoiledMeanwhile is spoiled of an instance that is about to go on. Once its pod has a node, its guest may go on
+// already, by an image that is used then: it is ended because another pod has used its disk, and not because
+// nobody watched for a time. Its memory would be lost whenever the API server restarts meanwhile.
 func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *action.Failure {
 	if !run.NotResumed(own) || run.StageOf(own) != run.Alive {
 		return nil
@@ -79,6 +81,9 @@ func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *a
 	disks := convert.DiskClaims(own)
 	for _, u := range r.Uses.Known(own.Namespace, own.Spec.RestoreFrom.Directory) {
 		for _, disk := range slices.Sorted(maps.Keys(disks)) {
+			if u.By == "" && own.Status.NodeName != "" {
+				continue
+			}
 			if why := u.Spoiled(); why != "" && disks[disk] == u.Claim {
 				return diskChanged(disk, why)
 			}

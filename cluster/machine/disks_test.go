@@ -121,6 +121,25 @@ func TestSpoiledMeanwhile(t *testing.T) {
 			t.Errorf("an instance that %s: %v, want %v", name, got, c.want)
 		}
 	}
+	gap := pgUse("")
+	gap[0].Gap = &claimwatch.Gap{From: s.now, Until: s.now.Add(time.Minute)}
+	for name, c := range map[string]struct {
+		uses   []claimwatch.Use
+		node   string
+		ending bool
+	}{
+		"another pod has used the disk of a guest without a node":  {uses: pgUse("backup"), ending: true},
+		"another pod has used the disk of a guest that has a node": {uses: pgUse("backup"), node: "n1", ending: true},
+		"nobody watched a guest without a node":                    {uses: gap, ending: true},
+		"nobody watched a guest that may go on already":            {uses: gap, node: "n1"},
+		"nobody has used the disk":                                 {uses: pgUse("")},
+	} {
+		i := instance.DeepCopy()
+		i.Status.NodeName = c.node
+		if got := (&Reconciler{Uses: &uses{known: c.uses}}).spoiledMeanwhile(i) != nil; got != c.ending {
+			t.Errorf("%s: it is ended: %v, want %v", name, got, c.ending)
+		}
+	}
 	if r.spoiledMeanwhile(nil) != nil {
 		t.Error("no instance is spoiled")
 	}
