@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -36,13 +35,10 @@ const adopters = 16
 
 // Adopter takes up the VMs that run when an agent comes back.
 type Adopter struct {
-	vms        *Registry
-	tasks      *background
+	*sweeper
 	supervisor *supervisor
-	own        *place.Resources
 	// bootID is the machine's since it was booted.
 	bootID string
-	log    *slog.Logger
 }
 
 // Adopt reads the folders and takes up what runs. What is wrong with one VM

@@ -23,7 +23,7 @@ type option struct {
 }
 
 // pairable is what VMMs may be paired with where the VM is. Each hypervisor is checked once.
-func (l *launch) pairable() pairing.Node {
+func (l *chooser) pairable() pairing.Node {
 	on := pairing.Node{Hypervisors: l.platform.node.Hypervisors.Once(), Hypervisor: l.platform.hypervisorFor(l.spec)}
 	if l.m.container == nil {
 		return on
@@ -36,7 +36,7 @@ func (l *launch) pairable() pairing.Node {
 }
 
 // candidate has a VMM plan the VM, if that can be run with it.
-func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice, name string) (pairing.Candidate, option) {
+func (l *chooser) candidate(ctx context.Context, on pairing.Node, c *place.Choice, name string) (pairing.Candidate, option) {
 	v, err := l.m.place.VMM(name)
 	var info vmm.Info
 	if err == nil {
@@ -58,7 +58,7 @@ func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice
 }
 
 // request is what a VMM would plan for under a hypervisor, but for what the place gives.
-func (l *launch) request(ctx context.Context, id string, v vmm.VMM, info vmm.Info, h hypervisor.Hypervisor) vmm.PlanRequest {
+func (l *chooser) request(ctx context.Context, id string, v vmm.VMM, info vmm.Info, h hypervisor.Hypervisor) vmm.PlanRequest {
 	return vmm.PlanRequest{
 		ID:               id,
 		Spec:             spec.Default(l.spec, l.platform.target(id, h.Name(), v), l.platform.layers),

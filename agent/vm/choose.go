@@ -36,43 +36,60 @@ type choice struct {
 	lockedMemory uint64
 }
 
+// wanted is what is to be run.
+type wanted struct {
+	m *VM
+	// spec as the user wrote it, or as the image has it.
+	spec *specv1.VirtualMachineSpec
+	// image that the VM goes on from; nil: it boots.
+	image  *vmm.Image
+	paused bool
+}
+
+// chooser decides what a VM is run with.
+type chooser struct {
+	wanted
+	platform *Platform
+	vms      *Registry
+}
+
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
 // thing that it takes is the user id.
-func (l *launch) choose(ctx context.Context) (err error) {
+func (l *chooser) choose(ctx context.Context) (c *choice, err error) {
 	// What an agent with other hypervisors took is not this one's to run.
 	if err := l.platform.node.Hypervisors.Validate(l.spec, l.platform.arch, l.platform.node.Names().VMMs...).Err(); err != nil {
-		return err
+		return nil, err
 	}
-	c := choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}
+	c = &choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}
 	if c.Lease, err = l.m.place.Take(&c.Choice); err != nil {
-		return err
+		return nil, err
 	}
-	if err := l.decide(ctx, &c); err != nil {
+	if err := l.decide(ctx, c); err != nil {
 		l.m.untake(c.Lease)
-		return err
+		return nil, err
 	}
-	l.choice = c
-	return nil
+	return c, nil
 }
 
 // decide fills in the choice and its lease.
-func (l *launch) decide(ctx context.Context, c *choice) error {
+func (l *chooser) decide(ctx context.Context, c *choice) error {
 	o, err := l.target(ctx, c)
 	if err != nil {
 		return err
 	}
 	// This and its disks are asked again when it is announced; here before its addresses, which the other has, too.
-	if err := onlyOne(l.m, l.vms.others(l.m)); err != nil {
+	others := l.vms.others(l.m)
+	if err := onlyOne(l.m, others); err != nil {
 		return err
 	}
-	if err := vsockFree(l.m, l.vms.others(l.m), c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
+	if err := vsockFree(others, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
-	if err := l.platform.hostFacts(l.vms.others(l.m), c); err != nil {
+	if c.vfio, c.lockedMemory, err = l.platform.hostFacts(others, c.Spec, c.VMM); err != nil {
 		return err
 	}
 	disks := l.m.place.Disks(c.Spec)
-	if err := disksFree(l.m, l.vms.others(l.m), disks); err != nil {
+	if err := disksFree(l.m, others, disks); err != nil {
 		return err
 	}
 	l.m.setDisks(disks)
@@ -91,7 +108,7 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 }
 
 // target chooses what the VM runs on and completes its specification.
-func (l *launch) target(ctx context.Context, c *choice) (option, error) {
+func (l *chooser) target(ctx context.Context, c *choice) (option, error) {
 	vmms, because, err := l.vmms()
 	if err != nil {
 		return option{}, err
@@ -117,7 +134,7 @@ func (l *launch) target(ctx context.Context, c *choice) (option, error) {
 
 // vmms are those that the VM may have, the preferred one first, and why it can have
 // no other; empty: there is a choice.
-func (l *launch) vmms() (names []string, because string, err error) {
+func (l *chooser) vmms() (names []string, because string, err error) {
 	name := l.spec.GetVmm()
 	if name == "" || name == spec.Auto {
 		if names, err = l.m.place.VMMs(); len(names) == 1 {
@@ -193,7 +210,7 @@ func (c *choice) describe(vm *nodev1.VirtualMachine) {
 
 // vsockFree refuses a context id that another running VM has: the kernel
 // would, but late and without a name.
-func vsockFree(m *VM, others []*VM, cid uint32) error {
+func vsockFree(others []*VM, cid uint32) error {
 	if cid == 0 {
 		return nil
 	}

@@ -11,42 +11,43 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/overhead"
 )
 
 // hostFacts checks what a complete specification wants of the machine: devices that
 // can be handed over, and nodes for memory. It is read again, as drivers are bound
-// and let go of at any time.
-func (p *Platform) hostFacts(others []*VM, c *choice) error {
-	if len(c.Spec.GetHostDevices()) == 0 && !bindsMemory(c.Spec) {
-		return nil
+// and let go of at any time. vfio are the nodes of devices that the VMM opens as its user,
+// lockedMemory is how many bytes it locks for them.
+func (p *Platform) hostFacts(others []*VM, s *specv1.VirtualMachineSpec, v vmm.VMM) (vfio []string, lockedMemory uint64, err error) {
+	if len(s.GetHostDevices()) == 0 && !bindsMemory(s) {
+		return nil, 0, nil
 	}
 	host := p.node.ReadHost()
 	var faults spec.FieldErrors
-	hostNodes(host, c.Spec, &faults)
-	if c.vfio = p.assign(others, host, c.Spec, &faults); len(faults) > 0 {
-		return faults
+	hostNodes(host, s, &faults)
+	if vfio = p.assign(others, host, s, &faults); len(faults) > 0 {
+		return nil, 0, faults
 	}
-	var err error
-	c.lockedMemory, err = p.lockedMemory(c)
-	return err
+	lockedMemory, err = p.lockedMemory(s, v)
+	return vfio, lockedMemory, err
 }
 
 // lockedMemory is what the VMM must be able to lock: a device of the host may reach
 // any page of the guest at any time.
-func (p *Platform) lockedMemory(c *choice) (uint64, error) {
-	h, known := p.node.Hypervisors.Get(c.Spec.GetHypervisor())
+func (p *Platform) lockedMemory(s *specv1.VirtualMachineSpec, v vmm.VMM) (uint64, error) {
+	h, known := p.node.Hypervisors.Get(s.GetHypervisor())
 	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
-	devices := len(c.Spec.GetHostDevices())
+	devices := len(s.GetHostDevices())
 	if devices == 0 || !known || !asks {
 		return 0, nil
 	}
-	cost, err := overhead.Of(overhead.Request{Spec: c.Spec, Hypervisor: h, VMM: c.VMM, Arch: p.arch})
+	cost, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: v, Arch: p.arch})
 	if err != nil {
 		return 0, err
 	}
 	return adjuster.AdjustResources(hypervisor.ResourceFacts{
-		MemoryBytes: place.PlannedMemory(c.Spec), OverheadBytes: cost.Total, VFIODevices: devices,
+		MemoryBytes: place.PlannedMemory(s), OverheadBytes: cost.Total, VFIODevices: devices,
 	}).Memlock, nil
 }
 

@@ -39,19 +39,14 @@ type Launcher struct {
 // any step fails.
 type launch struct {
 	*Launcher
-	m *VM
-	// spec as the user wrote it, or as the image has it.
-	spec *specv1.VirtualMachineSpec
-	// image that the VM goes on from; nil: it boots.
-	image    *vmm.Image
-	paused   bool
+	wanted
 	progress func(shim.Progress)
 	// unrecorded: there is no record of the VM on disk yet.
 	unrecorded bool
 	// once: nothing is taken back of a VMM that has gone on from the image.
 	once bool
 
-	choice  choice
+	choice  *choice
 	undo    undo.Stack
 	shim    place.Shim
 	pid     int        // of the shim
@@ -64,7 +59,7 @@ type launch struct {
 // Launch boots a VM that is taken, with what its placement has. A paused guest waits
 // for Resume before its first instruction.
 func (l *Launcher) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec, paused bool) error {
-	boot := &launch{Launcher: l, m: m, spec: s, paused: paused}
+	boot := &launch{Launcher: l, wanted: wanted{m: m, spec: s, paused: paused}}
 	return boot.run(ctx, "")
 }
 
@@ -72,12 +67,13 @@ func (l *Launcher) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSp
 // caller's, but for the state, which is back to what it was after an error.
 func (l *launch) run(ctx context.Context, message string) error {
 	before := proto.CloneOf(l.m.Snapshot().GetStatus())
-	if err := l.choose(ctx); err != nil {
+	var err error
+	if l.choice, err = (&chooser{l.wanted, l.platform, l.vms}).choose(ctx); err != nil {
 		return err
 	}
 	defer l.closeFiles()
 	faultpoint.Reach("agent.launch.chosen")
-	err := l.steps(ctx, message)
+	err = l.steps(ctx, message)
 	if err == nil {
 		l.undo.Forget()
 		return nil

@@ -75,16 +75,16 @@ func (ad *adoption) lost(process place.ShimProcess, err error) {
 
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
 // may run, or has left something that does.
-func (a *Adopter) claimUser(name string) {
-	l, err := place.ReadLease(a.own.Store.RunDir(name))
+func (s *sweeper) claimUser(name string) {
+	l, err := place.ReadLease(s.own.Store.RunDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
-		err = a.own.Host.ClaimUser(l.UID, name)
+		err = s.own.Host.ClaimUser(l.UID, name)
 	}
 	if err != nil {
-		a.log.Error("failed to claim a VM's user ID", "vm", name, "error", err)
+		s.log.Error("failed to claim a VM's user ID", "vm", name, "error", err)
 	}
 }
 

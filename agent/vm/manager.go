@@ -72,7 +72,7 @@ func New(ctx context.Context, o Options) *Manager {
 		Power:    &Power{vms: vms, tasks: tasks, guests: guests},
 		Hotplug:  &Hotplug{vms: vms, platform: platform, own: o.Own},
 		Saver:    &Saver{vms: vms, tasks: tasks},
-		Adopter:  &Adopter{vms: vms, tasks: tasks, supervisor: watching, own: o.Own, bootID: o.BootID, log: o.Log},
+		Adopter:  &Adopter{sweeper: &sweeper{vms: vms, tasks: tasks, own: o.Own, log: o.Log}, supervisor: watching, bootID: o.BootID},
 	}
 }
 

@@ -205,8 +205,10 @@ func (l *Launcher) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOp
 		return &UnfitError{err}
 	}
 	restore := &launch{
-		Launcher: l, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered, once: o.Once,
-		image: &vmm.Image{Directory: o.Directory, Manifest: i.manifest, Lazy: o.Lazy, AllowChangedDisks: o.AllowChangedDisks},
+		Launcher: l, progress: progress, unrecorded: o.entered, once: o.Once,
+		wanted: wanted{m: m, spec: i.Spec, paused: o.Paused, image: &vmm.Image{
+			Directory: o.Directory, Manifest: i.manifest, Lazy: o.Lazy, AllowChangedDisks: o.AllowChangedDisks,
+		}},
 	}
 	if err := restore.run(ctx, "restored from "+o.Directory); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (a *Manager) Start(ctx context.Context, name string, o StartOptions, progre
 	if saved != nil {
 		message = "booted afresh: the image in " + saved.GetPath() + " is no longer its"
 	}
-	boot := &launch{Launcher: a.Launcher, m: m, spec: vm.GetSpec(), paused: o.Paused, progress: progress}
+	boot := &launch{Launcher: a.Launcher, wanted: wanted{m: m, spec: vm.GetSpec(), paused: o.Paused}, progress: progress}
 	if err := boot.run(ctx, message); err != nil {
 		return nil, err
 	}
