@@ -122,7 +122,8 @@ func (a *Agents) Start(ctx context.Context) error {
 	return nil
 }
 
-// SetAgents says which nodes have an agent, and where. Those that are not named have none.
+// SetAgents says which nodes have an agent, and where. Those that are not named have none, but for those that
+// report until now.
 func (a *Agents) SetAgents(endpoints map[string]Endpoint) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,9 +137,14 @@ func (a *Agents) SetAgents(endpoints map[string]Endpoint) {
 	}
 }
 
-// setEndpoint follows an agent to another place; a.mu is held.
+// setEndpoint follows an agent to another place; a.mu is held. An agent that reports goes on to be heard when
+// its pod is gone: Kubernetes deletes a deleted Node's pods while the machine may run on, with its guests.
 func (a *Agents) setEndpoint(n *node, e Endpoint) {
-	if n.endpoint != e {
+	switch {
+	case n.endpoint == e:
+	case e == (Endpoint{}) && n.current:
+		n.endpoint = e
+	default:
 		a.disconnect(n)
 		n.endpoint = e
 		if e != (Endpoint{}) {

@@ -123,6 +123,33 @@ func TestFollow(t *testing.T) {
 	w.until("a", web.UID, heardNone)
 }
 
+// TestAgentOutlivesItsPod: an agent that reports is heard for as long as its stream lasts, also when its pod is
+// gone, as a deleted Node's are; there is none to connect to afterwards.
+func TestAgentOutlivesItsPod(t *testing.T) {
+	w := newWorld(t)
+	agent := nodestest.NewAgent(vmOf(web, nodev1.State_STATE_RUNNING))
+	stop := w.serve(agent, "a", "a")
+	w.SetPod("a", web)
+	w.until("a", web.UID, heardOf(nodev1.State_STATE_RUNNING))
+	w.SetAgents(nil)
+	if got := w.Nodes(); len(got) > 0 {
+		t.Errorf("without any pod of an agent the nodes %v have one", got)
+	}
+	agent.Set(vmOf(web, nodev1.State_STATE_PAUSED))
+	w.until("a", web.UID, heardOf(nodev1.State_STATE_PAUSED))
+	stop()
+	w.until("a", web.UID, unheard)
+	w.mu.Lock()
+	listens := w.nodes["a"].end != nil
+	w.mu.Unlock()
+	if listens {
+		t.Error("it goes on to connect to an agent whose pod is gone")
+	}
+	agent = nodestest.NewAgent(vmOf(web, nodev1.State_STATE_RUNNING))
+	w.serve(agent, "a", "a")
+	w.until("a", web.UID, heardOf(nodev1.State_STATE_RUNNING))
+}
+
 // TestLost: an agent that is gone says nothing, and one that comes back, at the same place or
 // at another, is heard again.
 func TestLost(t *testing.T) {
@@ -144,9 +171,10 @@ func TestLost(t *testing.T) {
 	t.Cleanup(stop)
 	w.until("a", web.UID, heardOf(nodev1.State_STATE_RUNNING))
 	elsewhere := nodestest.NewAgent(vmOf(web, nodev1.State_STATE_SAVED))
-	w.serve(elsewhere, "a", "a")
+	stop = w.serve(elsewhere, "a", "a")
 	w.until("a", web.UID, heardOf(nodev1.State_STATE_SAVED))
 	w.SetAgents(nil)
+	stop()
 	w.until("a", web.UID, unheard)
 	if _, err := w.Client("a", "uid"); err == nil || !strings.Contains(err.Error(), "node a has no vmlet-agent") {
 		t.Errorf("a client of no agent: %v", err)

@@ -60,7 +60,10 @@ func (s *stream) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // others have noted that
 		}
-		s.agents.lost(ctx, s.node)
+		if !s.agents.lost(ctx, s.node) {
+			s.log.Warn("the stream of the agent has ended, and its pod is gone", "error", clipped{err})
+			return
+		}
 		if complete {
 			retry = newRetry()
 		}
@@ -128,13 +131,18 @@ func (a *Agents) hear(ctx context.Context, n *node, now *reports, m *nodev1.Watc
 	return nil
 }
 
-// lost notes that a stream has ended, unless it was ended here.
-func (a *Agents) lost(ctx context.Context, n *node) {
+// lost notes that a stream has ended, unless it was ended here. It reports whether there is a pod to connect
+// to again.
+func (a *Agents) lost(ctx context.Context, n *node) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() == nil {
 		a.lose(n)
+		if n.endpoint == (Endpoint{}) {
+			a.disconnect(n)
+		}
 	}
+	return ctx.Err() == nil
 }
 
 // clipped is an agent's error with a bounded part of its words. It keeps the gRPC status's
