@@ -1,6 +1,7 @@
 package virtualmachines_test
 
 import (
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,7 @@ func TestTwoNodes(t *testing.T) {
 		{"hibernated on a node, resumed on another", w.testResumedElsewhere},
 		{"cut off and back", w.testCutOff},
 		{"drained", drained},
+		{"pool spread", w.testPoolSpread},
 		{"killed", w.testKilled},
 		{"chaos", w.testChaos},
 	} {
@@ -167,30 +169,37 @@ func (w *twoNodes) testDrainedByStrategy(t *testing.T) {
 
 // testKilled: a VM whose node's power is cut stays Unknown until somebody says by a taint that the
 // node is out of service. Then it boots on the other one with its disk, and nothing of it comes back
-// with its first node.
+// with its first node. So does a VM of a pool.
 func (w *twoNodes) testKilled(t *testing.T) {
 	must(t, w.Cordon(w.ctx))
 	w.move(t, traveller)
 	w.goesOnOn(t, w.second)
 	must(t, w.Uncordon(w.ctx))
-	first := w.vmi(t, traveller)
+	first, crowded := w.vmi(t, traveller), w.crowdInstances(t)
 	must(t, w.second.Kill())
 	w.phase(t, traveller, kubevirtv1.PhaseUnknown)
 	w.kubectl(t, "wait", "--for=condition=Ready=Unknown", "node/"+w.second.Name(), "--timeout=24h")
 	if now := w.vmi(t, traveller); now.UID != first.UID {
 		t.Fatalf("a VM on a dead node was started again: %s", text(now))
 	}
+	w.poolOnDeadNode(t, crowded)
 	w.kubectl(t, "taint", "node", w.second.Name(), corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute")
 	second := w.another(t, first)
 	pod := w.runsOn(t, w.Node)
 	w.ask(t, pod, "verify", "nothing was filled")
 	w.askAgain(t, pod, "cat /dev/vdb", "on the claim")
+	w.poolAfterDeadNode(t, crowded)
+	crowded = w.crowdInstances(t)
 	must(t, w.second.Boot(w.ctx))
 	w.kubectl(t, "taint", "node", w.second.Name(), corev1.TaintNodeOutOfService+"-")
 	must(t, w.RolledOut(w.ctx, "vmlet", "daemonset/vmlet-agent"))
 	if now := w.vmi(t, traveller); now.UID != second.UID {
 		t.Errorf("the VM's instance is another one after the dead node's boot: %s", text(now))
 	}
+	if now := w.crowdInstances(t); !maps.Equal(now, crowded) {
+		t.Errorf("the pool's instances were %v, and are %v after the dead node's boot", crowded, now)
+	}
+	w.kubectl(t, "delete", "vmpool", crowd, "-n", guests)
 	w.nothingLeft(t)
 }
 
