@@ -124,6 +124,9 @@ const (
 	SocketsFolder = "/var/run/vmlet/sockets"
 	// KeysFolder has one folder for each Secret of public SSH keys, by the Secret's name.
 	KeysFolder = "/var/run/vmlet/keys"
+	// DriversFolder has, in an image that runs VMs, a program for each VMM that vmlet doesn't know, by the
+	// VMM's name: its driver.
+	DriversFolder = "/usr/libexec/vmlet/drivers"
 	// MadeFolder is where overlays, empty disks and generated images are made.
 	MadeFolder = "/var/run/vmlet/made"
 	// HugePagesFolder is the hugetlbfs that the guest's memory is in, if it is to be in huge pages.

@@ -70,6 +70,7 @@ const (
 	OpProbe    Op = "probe"    // Probe → Probed: the guest's agent is asked (1.4)
 	OpReboot   Op = "reboot"   // Reboot → none: the guest has been asked (1.4)
 	OpDial     Op = "dial"     // DialTo → none, with one descriptor: a connected socket (1.4)
+	OpDriver   Op = "driver"   // Driver → none, with one descriptor: a socket connected to the program, which was started for it (those of Described.Drivers)
 	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
 
@@ -216,6 +217,9 @@ type Described struct {
 	VMMs json.RawMessage `json:"vmms,omitempty"`
 	// SameVMMs: they are the agent's, file by file (Describe.Files), and were not asked (1.5).
 	SameVMMs bool `json:"sameVMMs,omitempty"`
+	// Drivers are the VMMs that the pod's image has programs for which speak the driver protocol; each is
+	// reached by OpDriver. None: an older shim's.
+	Drivers []string `json:"drivers,omitempty"`
 
 	held *share // of the client's room, see Done
 }
@@ -425,6 +429,12 @@ type DialTo struct {
 	// Address is IP:PORT.
 	Address string        `json:"address"`
 	Within  time.Duration `json:"within"`
+}
+
+// Driver starts the driver of a VMM, by its name in Described.Drivers, to be asked and to plan. It ends when
+// the connection does.
+type Driver struct {
+	Name string `json:"name"`
 }
 
 // Progress of a launch or a save; bytes where Total is not 0.

@@ -179,6 +179,11 @@ func (c *Client) Probe(ctx context.Context, p Probe) (*Probed, error) {
 	return ask[Probed](ctx, c, OpProbe, p)
 }
 
+// Driver connects to a VMM's driver, which the shim starts for that.
+func (c *Client) Driver(ctx context.Context, name string) (net.Conn, error) {
+	return c.socket(ctx, OpDriver, Driver{Name: name})
+}
+
 // Dial connects to an address from where the shim is: in a pod, from inside of it. The
 // connection is the caller's.
 func (c *Client) Dial(ctx context.Context, d DialTo) (net.Conn, error) {

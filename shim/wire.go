@@ -106,6 +106,12 @@ func (w *Wire) ReceiveAtMost(v any, most int) ([]*os.File, error) {
 	return w.receive(v, func(size int) error { return checkSize(size, most) })
 }
 
+// ReceiveIf is Receive of a message that admit, which is given its size in bytes before any of it is read,
+// does not refuse.
+func (w *Wire) ReceiveIf(v any, admit func(size int) error) ([]*os.File, error) {
+	return w.receive(v, admit)
+}
+
 // receive is Receive of a message that admit, which is given its size in bytes before
 // any of it is read, does not refuse.
 func (w *Wire) receive(v any, admit func(size int) error) ([]*os.File, error) {

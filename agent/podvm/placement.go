@@ -50,7 +50,9 @@ type placement struct {
 	// told are the VMMs of the pod's image, by name, and broken why one can't be used.
 	told   map[string]vmm.VMM
 	broken map[string]string
-	shared []*sharedVMM // keeps the VMMs of told in the cache, see sayings
+	// drivers are those of told that a driver of the image speaks for.
+	drivers []string
+	shared  []*sharedVMM // keeps the VMMs of told in the cache, see sayings
 	// guest is what was made of the pod's network for a guest that is launched.
 	guest guestNetworks
 }
@@ -128,6 +130,11 @@ func (h *placement) VMMs() ([]string, error) {
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return h.told[name] == nil && h.broken[name] == "" })
+	for _, name := range h.drivers {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	if len(names) == 0 {
 		return nil, fault.Invalid("vmm", "what this agent drives is not in the pod's image")
 	}

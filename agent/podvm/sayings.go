@@ -2,16 +2,25 @@ package podvm
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"path"
 	"runtime"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/remote"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -128,6 +137,57 @@ func (p *Runner) believe(h *placement, said []vmm.Saying) error {
 		}
 	}
 	return nil
+}
+
+// driverIdle is how long a driver in a pod stays to be asked again: it takes of the pod's memory.
+const driverIdle = 2 * time.Minute
+
+// maxDrivers bounds how many drivers an image has, as the shim does.
+const maxDrivers = 16
+
+// drive adds the VMMs that the pod's image has drivers for, by the shim's word. What they say is the pod's
+// word, too, and what comes of it is carried out with the pod's rights.
+func (p *Runner) drive(h *placement, names []string) error {
+	if len(names) > maxDrivers {
+		return fmt.Errorf("the pod's image has %d drivers, at most %d are used", len(names), maxDrivers)
+	}
+	h.drivers = nil
+	for _, name := range names {
+		v := remote.New(remote.Config{
+			Name: name, Driver: plan.Driver{Program: path.Join(contract.DriversFolder, name)}, Open: h.opener(name),
+			Room: p.sayings.room, Idle: driverIdle, Log: p.log.With("pod", h.pod.UID),
+		})
+		if _, err := vmm.NewRegistry(v); err != nil {
+			return fmt.Errorf("a driver in the pod's image: %w", err)
+		}
+		h.told[name] = v
+		delete(h.broken, name)
+		h.drivers = append(h.drivers, name)
+	}
+	return nil
+}
+
+// opener has the shim start a driver. The connection to the shim is one of its own: the VM's may have been
+// lost, and found again elsewhere.
+func (h *placement) opener(name string) func() (*net.UnixConn, func() error, error) {
+	return func() (*net.UnixConn, func() error, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), place.ShimPatience)
+		defer cancel()
+		s, err := h.Dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer s.Close()
+		conn, err := s.Driver(ctx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		unix, is := conn.(*net.UnixConn)
+		if !is {
+			return nil, nil, errors.Join(errors.New("what the shim has connected to is no unix socket"), conn.Close())
+		}
+		return unix, nil, nil
+	}
 }
 
 // words is what the agent has of pods' words.

@@ -146,6 +146,9 @@ func (p *Runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	} else {
 		err = p.listen(h, d.VMMs)
 	}
+	if err == nil {
+		err = p.drive(h, d.Drivers)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +229,7 @@ func nameFor(pod string) string {
 // restore lets the VM of an image in one of the pod's volumes go on.
 func (p *Runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
 	i := want.image
-	if err := p.manager.Platform.Identify(i, want.restore); err != nil {
+	if err := p.manager.Platform.Identify(i, want.restore, h.VMM); err != nil {
 		return nil, err
 	}
 	s, err := p.connect(ctx, h, i.Spec, i.ID)
@@ -323,7 +326,7 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.ValidateNames(i.Spec, p.node.Names()).Err(); err != nil {
+	if err := spec.ValidateNames(i.Spec, p.manager.Platform.Names(i.Spec, h.VMM)).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	h.guest.limited = p.limitation(ctx, i.Spec)

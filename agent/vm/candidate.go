@@ -50,7 +50,7 @@ func (l *chooser) candidate(ctx context.Context, on pairing.Node, c *place.Choic
 	o.missing = l.m.place.Describe(c.Lease, &o.request)
 	o.plan, err = v.Plan(o.request)
 	// All faults are reported at once.
-	err = withFaults(l.platform.node.Hypervisors.Validate(o.request.Spec, l.platform.arch, l.platform.node.Names().VMMs...), err)
+	err = withFaults(l.platform.node.Hypervisors.Validate(o.request.Spec, l.platform.arch, l.platform.Names(o.request.Spec, l.m.place.VMM).VMMs...), err)
 	if err := advised(ctx, err, l.m.place.VMM); err != nil {
 		candidate.Refuse(err)
 	}

@@ -57,7 +57,7 @@ type chooser struct {
 // thing that it takes is the user id.
 func (l *chooser) choose(ctx context.Context) (c *choice, err error) {
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.platform.node.Hypervisors.Validate(l.spec, l.platform.arch, l.platform.node.Names().VMMs...).Err(); err != nil {
+	if err := l.platform.node.Hypervisors.Validate(l.spec, l.platform.arch, l.platform.Names(l.spec, l.m.place.VMM).VMMs...).Err(); err != nil {
 		return nil, err
 	}
 	c = &choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}

@@ -115,7 +115,7 @@ func newPlatform(o Options) *Platform {
 // Validate returns all faults of a specification that are known before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
 func (p *Platform) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
-	faults := p.node.Hypervisors.Validate(s, p.arch, p.node.Names().VMMs...)
+	faults := p.node.Hypervisors.Validate(s, p.arch, p.Names(s, find).VMMs...)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
 		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
@@ -128,6 +128,16 @@ func (p *Platform) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, f
 		faults = append(faults, own.Validate(spec.Default(s, p.target("", named, v), p.layers), p.arch)...)
 	}
 	return advised(ctx, faults.Err(), find)
+}
+
+// Names are those that a specification may have: the node's, and that of the VMM that it names if that is
+// found where the VM is.
+func (p *Platform) Names(s *specv1.VirtualMachineSpec, find vmmFinder) spec.Names {
+	names := p.node.Names()
+	if v, err := find(s.GetVmm()); err == nil && !slices.Contains(names.VMMs, v.Name()) {
+		names.VMMs = append(names.VMMs, v.Name())
+	}
+	return names
 }
 
 // Get finds a VM by its name, if it is that of the pod that the context is for.

@@ -93,7 +93,7 @@ func (a *Manager) Restore(ctx context.Context, o RestoreOptions, progress func(s
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Platform.Identify(i, o); err != nil {
+	if err := a.Platform.Identify(i, o, a.Platform.node.VMM); err != nil {
 		return nil, err
 	}
 	m, done := a.enterOwn(NewRecord(i.Spec, i.ID))
@@ -124,7 +124,7 @@ func (a *Manager) restoreThere(ctx context.Context, m *VM, i *Image, o RestoreOp
 }
 
 // Identify gives an image's VM the name and the identity that were asked for.
-func (p *Platform) Identify(i *Image, o RestoreOptions) error {
+func (p *Platform) Identify(i *Image, o RestoreOptions, find vmmFinder) error {
 	if o.Name != "" {
 		i.Spec.Name = o.Name
 	}
@@ -136,7 +136,7 @@ func (p *Platform) Identify(i *Image, o RestoreOptions) error {
 	}
 	// What the hypervisor can't do is reported when it is known that the image is one
 	// for this node.
-	return spec.ValidateNames(i.Spec, p.node.Names()).Err()
+	return spec.ValidateNames(i.Spec, p.Names(i.Spec, find)).Err()
 }
 
 // restoreAs is for a VM that is taken.

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
+	remotedriver "github.com/vmlet/vmlet/vmm/remote/driver"
 )
 
 // podMode is the first argument of a shim that is a container's program.
@@ -214,7 +216,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (contract.Ending, e
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, ReadImage: o.readImage, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials, AwaitSave: o.awaitSave},
+		Pod: &server.Pod{Described: described, ReadImage: o.readImage, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Drivers: o.drivers(log), Credentials: o.credentials, AwaitSave: o.awaitSave},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return none, err
@@ -355,8 +357,17 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// probe has vmlet ask the VMMs: this program links nothing that could.
+// drivers are the programs in the image that speak the driver protocol.
+func (podOptions) drivers(log *slog.Logger) *remotedriver.Programs {
+	return &remotedriver.Programs{Folder: contract.DriversFolder, Log: log}
+}
+
+// probe has vmlet ask the VMMs: this program links nothing that could. An image that has drivers need not
+// have vmlet.
 func (o podOptions) probe(ctx context.Context) (json.RawMessage, error) {
+	if _, err := os.Stat(o.vmlet); errors.Is(err, fs.ErrNotExist) && len(o.drivers(nil).Names()) > 0 {
+		return json.RawMessage("[]"), nil
+	}
 	cmd := exec.CommandContext(ctx, o.vmlet, "probe", "--vmms")
 	answer, said := &limited{room: shim.MaxPodVMMs}, &limited{room: maxSaid}
 	cmd.Stdout, cmd.Stderr = answer, said

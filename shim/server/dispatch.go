@@ -52,6 +52,8 @@ func (s *Server) dispatch(c *conn, r shim.Request, files []*os.File) (work, erro
 		return decoded(r, s.guests.beginReboot)
 	case shim.OpDial:
 		return decoded(r, s.guests.dial)
+	case shim.OpDriver:
+		return decoded(r, s.beginDriver)
 	case shim.OpRelease:
 		return decoded(withArgs(r), s.beginRelease)
 	}

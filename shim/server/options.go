@@ -81,6 +81,16 @@ type Pod struct {
 	Credentials []Credential
 	// Probe asks what the VMMs in the pod's image can do.
 	Probe func(ctx context.Context) (json.RawMessage, error)
+	// Drivers are the programs in the pod's image that speak the driver protocol; nil: it has none.
+	Drivers Drivers
+}
+
+// Drivers are programs that speak the driver protocol.
+type Drivers interface {
+	// Names are their VMMs'.
+	Names() []string
+	// Start starts the one of a name, and returns the other end of its connection.
+	Start(name string) (*os.File, error)
 }
 
 // Credential is a folder with a Secret of the pod's, which the guest's agent brings into the

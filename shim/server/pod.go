@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/contract"
@@ -22,6 +23,9 @@ func (s *Server) describe(args *shim.Describe) (work, error) {
 	}
 	return func() (any, error) {
 		out := s.o.Pod.Described
+		if d := s.o.Pod.Drivers; d != nil {
+			out.Drivers = d.Names()
+		}
 		if out.SameVMMs = hasSame(args); out.SameVMMs {
 			return &out, nil
 		}
@@ -30,6 +34,23 @@ func (s *Server) describe(args *shim.Describe) (work, error) {
 		var err error
 		out.VMMs, err = s.o.Pod.Probe(ctx)
 		return &out, err
+	}, nil
+}
+
+// beginDriver starts a driver of the pod's image for an agent, which asks it and has it plan.
+func (s *Server) beginDriver(args *shim.Driver) (work, error) {
+	if s.o.Pod == nil || s.o.Pod.Drivers == nil {
+		return nil, fault.Precondition("this shim is in no pod whose image has drivers")
+	}
+	return func() (any, error) {
+		if !slices.Contains(s.o.Pod.Drivers.Names(), args.Name) {
+			return nil, fault.New(shim.CodeInvalid, "name", "the image has no driver %.63q", args.Name)
+		}
+		f, err := s.o.Pod.Drivers.Start(args.Name)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
 	}, nil
 }
 

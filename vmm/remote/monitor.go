@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/remote/wire"
 )
@@ -31,14 +33,18 @@ func (v *VMM) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error)
 	if !is {
 		return nil, errors.Join(fmt.Errorf("%s is no unix socket", wire.SocketName), conn.Close())
 	}
-	return Watch(ctx, unix, dial)
+	return watch(ctx, unix, dial, v.config.Room)
 }
 
 // Watch has a driver open its monitor of a VM; the connection is the Monitor's, also after an
 // error.
 func Watch(ctx context.Context, conn *net.UnixConn, dial vmm.Dialer) (vmm.Monitor, error) {
+	return watch(ctx, conn, dial, nil)
+}
+
+func watch(ctx context.Context, conn *net.UnixConn, dial vmm.Dialer, room *semaphore.Weighted) (vmm.Monitor, error) {
 	m := &monitor{dial: dial, events: make(chan vmm.Event, maxEvents)}
-	s, err := negotiate(ctx, conn, nil, m.serve)
+	s, err := negotiate(ctx, conn, nil, m.serve, room)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/remote/process"
 	"github.com/vmlet/vmlet/vmm/remote/wire"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
@@ -41,6 +43,12 @@ type Config struct {
 	Driver plan.Driver
 	// Open connects to the driver; nil: it is started as a child of this process.
 	Open func() (conn *net.UnixConn, release func() error, err error)
+	// Room is set for a driver in a pod, which may be anybody's: what it says takes memory only while that,
+	// in bytes, is in room, which all such drivers share.
+	Room *semaphore.Weighted
+	// Idle is how long after a question the program is ended if there is no other; 0: it is not. It is more
+	// than CallTime.
+	Idle time.Duration
 	Log  *slog.Logger
 }
 
@@ -50,6 +58,7 @@ type VMM struct {
 
 	mu      sync.Mutex
 	session *session // nil: none, or it has ended
+	idle    *time.Timer
 	costs   *vmm.MemoryCosts
 	names   []string
 }
@@ -96,8 +105,13 @@ type session struct {
 func (s *session) has(feature string) bool { return slices.Contains(s.features, feature) }
 
 // negotiate opens a session. The connection is the session's, also after an error.
-func negotiate(ctx context.Context, conn *net.UnixConn, release func() error, handle wire.Handler) (*session, error) {
-	s := &session{peer: wire.NewPeer(conn, handle), release: release}
+func negotiate(ctx context.Context, conn *net.UnixConn, release func() error, handle wire.Handler, room *semaphore.Weighted) (*session, error) {
+	s := &session{release: release}
+	if room == nil {
+		s.peer = wire.NewPeer(conn, handle)
+	} else {
+		s.peer = wire.NewGuestPeer(conn, handle, room)
+	}
 	var n wire.NegotiateResponse
 	_, err := s.peer.Call(ctx, "Negotiate", wire.NegotiateRequest{Versions: []int{wire.Version}, Host: "vmlet-agent"}, &n)
 	if err == nil && n.Version != wire.Version {
@@ -122,6 +136,7 @@ func (s *session) close() error {
 func (v *VMM) connected(ctx context.Context) (*session, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.rest()
 	if v.session != nil && v.session.peer.Err() == nil {
 		return v.session, nil
 	}
@@ -133,12 +148,24 @@ func (v *VMM) connected(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s's driver: %w", v.config.Name, err)
 	}
-	s, err := negotiate(ctx, conn, release, nil)
+	s, err := negotiate(ctx, conn, release, nil, v.config.Room)
 	if err != nil {
 		return nil, fmt.Errorf("%s's driver: %w", v.config.Name, err)
 	}
 	v.session = s
 	return s, nil
+}
+
+// rest has the program end when it has not been asked for a while; mu is held.
+func (v *VMM) rest() {
+	if v.config.Idle == 0 {
+		return
+	}
+	if v.idle == nil {
+		v.idle = time.AfterFunc(v.config.Idle, func() { _ = v.Close() })
+		return
+	}
+	v.idle.Reset(v.config.Idle)
 }
 
 // Close ends the driver's program, if it runs.
@@ -219,7 +246,17 @@ func (m *meant) Unwrap() error { return m.err }
 const (
 	maxFaults = 64
 	maxText   = 2 << 10
+	// maxValues bounds what a driver in a pod says of its VMM: each value may take some hundred bytes.
+	maxValues = 16 << 10
 )
+
+// values counts what each value in JSON has one of before it, or its parent has.
+func values(content []byte) (n int) {
+	for _, separator := range []string{",", "[", "{"} {
+		n += bytes.Count(content, []byte(separator))
+	}
+	return n
+}
 
 func faultsOf(said []wire.Fault) spec.FieldErrors {
 	var faults spec.FieldErrors
@@ -248,6 +285,9 @@ func (v *VMM) Info(ctx context.Context) (vmm.Info, error) {
 		Files: append(d.Files[:min(len(d.Files), maxFaults)], v.config.Driver.Program), Capabilities: new(capabilitiesv1.VmmCapabilities),
 	}
 	slices.Sort(info.Files)
+	if n := values(d.Capabilities); v.config.Room != nil && n > maxValues {
+		return vmm.Info{}, fmt.Errorf("%s's driver: its capabilities have %d values, at most %d are taken", v.config.Name, n, maxValues)
+	}
 	if len(d.Capabilities) > 0 {
 		// What a newer driver says beyond what this agent knows is of no use to it.
 		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(d.Capabilities, info.Capabilities); err != nil {

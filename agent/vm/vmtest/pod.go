@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"encoding/json"
+	"net"
 
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
@@ -17,9 +18,11 @@ type Pod struct {
 	None      bool            // it says that it is in no pod
 	Launching bool            // it says that an earlier agent's launch is under way
 	Keep      json.RawMessage // what it says to have kept; nil: what it was given
-	RunDir    string
-	StateDir  string
-	RunID     string
+	// Driver connects to the driver of a VMM in its image; nil: there is none.
+	Driver   func(name string) (net.Conn, error)
+	RunDir   string
+	StateDir string
+	RunID    string
 
 	Launched shim.Launch
 	Refusal  string

@@ -309,6 +309,14 @@ func (c *Shim) Reboot(_ context.Context, button bool) error {
 	return c.proc.W.step("reboot")
 }
 
+// Driver connects to the pod's.
+func (c *Shim) Driver(_ context.Context, name string) (net.Conn, error) {
+	if c.proc.Pod == nil || c.proc.Pod.Driver == nil {
+		return nil, refuse("no drivers")
+	}
+	return c.proc.Pod.Driver(name)
+}
+
 // Dial is answered by an echo, whose first line is the address.
 func (c *Shim) Dial(ctx context.Context, d shim.DialTo) (net.Conn, error) {
 	near, err := c.Console(ctx, 0)

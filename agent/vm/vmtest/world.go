@@ -346,8 +346,14 @@ type Conn struct {
 	proc *Proc
 }
 
+// driverSocket is where a VM's driver listens (vmm/remote/wire).
+const driverSocket = "driver.sock"
+
 func (s Shims) DialSocket(_ context.Context, runDir, name string) (net.Conn, error) {
 	p, err := s.find(runDir)
+	if err == nil && name == driverSocket && p.Pod != nil && p.Pod.Driver != nil {
+		return p.Pod.Driver("")
+	}
 	return &Conn{proc: p}, err
 }
 

@@ -81,6 +81,7 @@ type Handler func(ctx context.Context, c *Call) (answer any, files []*os.File, e
 type Peer struct {
 	wire   *shim.Wire
 	handle Handler
+	guest  *guest // nil: the other side has the bounds above alone
 
 	sending chan struct{} // held while a message is sent
 	ctx     context.Context
@@ -101,14 +102,16 @@ type reply struct {
 
 // NewPeer serves a connection, which is the Peer's from now on, until it ends. A nil handle
 // answers no calls.
-func NewPeer(conn *net.UnixConn, handle Handler) *Peer {
+func NewPeer(conn *net.UnixConn, handle Handler) *Peer { return newPeer(conn, handle, nil) }
+
+func newPeer(conn *net.UnixConn, handle Handler, g *guest) *Peer {
 	if handle == nil {
 		handle = func(_ context.Context, c *Call) (any, []*os.File, error) {
 			return nil, nil, Errorf(CodeUnsupported, "%.40q is not served here", c.Method)
 		}
 	}
 	p := &Peer{
-		wire: shim.NewWire(conn), handle: handle, sending: make(chan struct{}, 1),
+		wire: shim.NewWire(conn), handle: handle, guest: g, sending: make(chan struct{}, 1),
 		waiting: make(map[uint32]chan<- reply), running: make(map[uint32]context.CancelFunc),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
@@ -274,7 +277,7 @@ func (p *Peer) send(ctx context.Context, f Frame, body any, files []*os.File) er
 func (p *Peer) read() {
 	for {
 		var f Frame
-		files, err := p.wire.ReceiveAtMost(&f, MaxMessage)
+		files, err := p.receive(&f)
 		if err == nil {
 			err = p.take(&f, files)
 		}
@@ -286,6 +289,21 @@ func (p *Peer) read() {
 			return
 		}
 	}
+}
+
+func (p *Peer) receive(f *Frame) ([]*os.File, error) {
+	if p.guest != nil {
+		return p.guest.receive(p, f)
+	}
+	return p.wire.ReceiveAtMost(f, MaxMessage)
+}
+
+// most is how many calls of the other side are served at a time.
+func (p *Peer) most() int {
+	if p.guest != nil {
+		return maxGuestAtOnce
+	}
+	return MaxAtOnce
 }
 
 // take takes over the files.
@@ -343,14 +361,14 @@ func clip(s string) string {
 func (p *Peer) called(f *Frame, files []*os.File) error {
 	p.mu.Lock()
 	_, twice := p.running[f.ID]
-	full := len(p.running) >= MaxAtOnce
+	full := len(p.running) >= p.most()
 	if twice || full {
 		p.mu.Unlock()
 		closeFiles(files)
 		if twice {
 			return fmt.Errorf("%w: call %d is under way already", shim.ErrMessage, f.ID)
 		}
-		return fmt.Errorf("%w: more than %d calls at once", shim.ErrMessage, MaxAtOnce)
+		return fmt.Errorf("%w: more than %d calls at once", shim.ErrMessage, p.most())
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.running[f.ID] = cancel
