@@ -22,10 +22,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// adoptPatience is how long a shim and its VMM may take to answer an agent that
-// has come back.
-const adoptPatience = 15 * time.Second
-
 // endingPatience is how long a shim that refuses a connection may take to end:
 // it has nothing left to do but that.
 const endingPatience = 2 * time.Second
@@ -268,13 +264,6 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 	ad.supervisor.watch(m, l)
 }
 
-// findDisks looks for the disks of a VM that runs, or may.
-func (s *supervisor) findDisks(m *VM) {
-	ctx, cancel := context.WithTimeout(s.tasks.ctx, statusPatience)
-	defer cancel()
-	m.findDisks(ctx, m.Snapshot().GetStatus().GetEffectiveSpec())
-}
-
 // catchUp fills in what a record does not say of a run that was started just
 // before the agent was lost.
 func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
@@ -390,4 +379,10 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*n
 		m.log.Error("failed to write the VM's record", "state", lifecycle.Name(s), "error", err)
 	}
 	m.log.Info("found", "state", lifecycle.Name(s), "message", fault.Clip(message, fault.MaxLogged))
+}
+
+// lost notes a shim that is lost when the agent comes back.
+func (ad *adoption) lost(process place.ShimProcess, err error) {
+	ad.supervisor.findDisks(ad.m)
+	ad.supervisor.lose(ad.m, process, err, ad.observe)
 }

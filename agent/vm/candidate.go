@@ -2,16 +2,32 @@ package vm
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/plan"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
 )
+
+// wanted is what is to be run.
+type wanted struct {
+	m *VM
+	// spec as the user wrote it, or as the image has it.
+	spec *specv1.VirtualMachineSpec
+	// image that the VM goes on from; nil: it boots.
+	image  *vmm.Image
+	paused bool
+}
+
+// chooser decides what a VM is run with.
+type chooser struct {
+	wanted
+	platform *Platform
+	vms      *Registry
+}
 
 // option is a VMM that the VM of a launch could have, and its plan.
 type option struct {
@@ -70,47 +86,4 @@ func (l *chooser) request(ctx context.Context, id string, v vmm.VMM, info vmm.In
 		Image:            l.image,
 		Paused:           l.paused,
 	}
-}
-
-// vmmFinder finds the VMM of a name where a VM is.
-type vmmFinder func(name string) (vmm.VMM, error)
-
-// advised leaves in an error's faults only advice that can be taken: to use another VMM,
-// where that can be used.
-func advised(ctx context.Context, err error, find vmmFinder) error {
-	var faults spec.FieldErrors
-	if errors.As(err, &faults) {
-		faults.Advise(func(name string) bool {
-			v, err := find(name)
-			if err == nil {
-				_, err = v.Info(ctx)
-			}
-			return err == nil
-		})
-	}
-	return err
-}
-
-// withFaults is an error that says all that is wrong with a specification: its
-// faults, and those in err that are none of them. An err of another kind is lost
-// where there are faults, from which it may follow.
-func withFaults(faults spec.FieldErrors, err error) error {
-	var more spec.FieldErrors
-	switch {
-	case len(faults) == 0:
-		return err
-	case !errors.As(err, &more):
-		return faults
-	}
-	for _, f := range more {
-		if !slices.ContainsFunc(faults, func(g spec.FieldError) bool { return g.Field == f.Field && g.Text() == f.Text() }) {
-			faults = append(faults, f)
-		}
-	}
-	return faults
-}
-
-// target is what a specification is completed for.
-func (p *Platform) target(id, hypervisor string, v vmm.VMM) spec.Target {
-	return spec.Target{ID: id, Hypervisor: hypervisor, VMM: v.Name(), Arch: p.arch, Defaults: vmm.DefaultsOf(v, p.arch)}
 }

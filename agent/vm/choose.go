@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/fault"
-	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -17,7 +14,6 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -34,23 +30,6 @@ type choice struct {
 	vfio []string
 	// lockedMemory is how many bytes the VMM locks for them.
 	lockedMemory uint64
-}
-
-// wanted is what is to be run.
-type wanted struct {
-	m *VM
-	// spec as the user wrote it, or as the image has it.
-	spec *specv1.VirtualMachineSpec
-	// image that the VM goes on from; nil: it boots.
-	image  *vmm.Image
-	paused bool
-}
-
-// chooser decides what a VM is run with.
-type chooser struct {
-	wanted
-	platform *Platform
-	vms      *Registry
 }
 
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
@@ -151,14 +130,6 @@ func (l *chooser) vmms() (names []string, because string, err error) {
 	return []string{name}, "was asked for", nil
 }
 
-// hypervisorFor is the specification's word, or the node's where it has none.
-func (p *Platform) hypervisorFor(s *specv1.VirtualMachineSpec) string {
-	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
-		return name
-	}
-	return p.defaultHypervisor
-}
-
 // complete takes the VMM's plan, and fills in the lease.
 func (c *choice) complete(o option) (err error) {
 	c.Plan = o.plan
@@ -183,11 +154,6 @@ func fixed(s *specv1.VirtualMachineSpec) *specv1.VirtualMachineSpec {
 	return s
 }
 
-// runIDOf is that of a VM's present or last run.
-func runIDOf(vm *nodev1.VirtualMachine) string {
-	return place.RunID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
-}
-
 // opens says whether the shim opens this path for the VMM.
 func opens(p *plan.Plan, path string) bool {
 	for _, f := range p.Files {
@@ -208,43 +174,6 @@ func (c *choice) describe(vm *nodev1.VirtualMachine) {
 	vm.Status.StartedAt = timestamppb.New(c.Start)
 }
 
-// vsockFree refuses a context id that another running VM has: the kernel
-// would, but late and without a name.
-func vsockFree(others []*VM, cid uint32) error {
-	if cid == 0 {
-		return nil
-	}
-	for _, other := range others {
-		if other.running() == nil {
-			continue
-		}
-		if other.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
-			return fault.InField(codes.FailedPrecondition, "devices.vsock.cid", "%d is that of %s, which runs", cid, contract.OtherVM(other.name))
-		}
-	}
-	return nil
-}
-
-// onlyOne refuses a second VM with the id of one that has a VMM, and with its addresses.
-// VMs in pods are their own affair: what they say of their ids must keep no other from
-// being started.
-func onlyOne(m *VM, others []*VM) error {
-	if _, own := m.place.(place.OnNode); !own {
-		return nil
-	}
-	id := m.Snapshot().GetId()
-	for _, other := range others {
-		if _, own := other.place.(place.OnNode); !own {
-			continue
-		}
-		if vm := other.Snapshot(); vm.GetId() == id && other.mayRun() {
-			return fault.Errorf(codes.FailedPrecondition, "%s has the id %s, as has %s, which is %s: stop that first, or restore this one with a new identity%s",
-				contract.ThisVM(m.name), id, contract.OtherVM(other.name), lifecycle.Name(vm.GetStatus().GetState()), contract.Advice("--new-identity"))
-		}
-	}
-	return nil
-}
-
 // describeImage adds to a manifest what the agent wants to find in an image:
 // the complete specification, with the addresses that the guest knows, and the id.
 func describeImage(m *memory.Manifest, c *choice) error {
@@ -255,9 +184,4 @@ func describeImage(m *memory.Manifest, c *choice) error {
 	m.Specification = content
 	m.PlanExtras, err = json.Marshal(imageExtras{ID: c.ID})
 	return err
-}
-
-// imageExtras is what an image says of a VM beside its specification.
-type imageExtras struct {
-	ID string `json:"id"`
 }

@@ -211,3 +211,24 @@ func findDevice(s *specv1.VirtualMachineSpec, name string) (found []deviceAt) {
 	}
 	return found
 }
+
+// replug keeps a change of the devices. One of a VM that runs has happened: that it
+// can't be written down is logged, as the shim knows of it. One that doesn't would run
+// with the complete specification that is given.
+func (m *VM) replug(d delta, complete *specv1.VirtualMachineSpec) error {
+	live := false
+	err := m.Change(func(vm *nodev1.VirtualMachine) {
+		if live = lifecycle.Live(vm.GetStatus().GetState()); live {
+			complete = vm.Status.EffectiveSpec
+		}
+		d.apply(vm.Spec, complete)
+	})
+	if err == nil {
+		err = m.persist()
+	}
+	if err != nil && live {
+		m.log.Error("failed to write the VM's record", "error", err)
+		return nil
+	}
+	return err
+}

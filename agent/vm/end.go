@@ -32,11 +32,20 @@ func (s *supervisor) ended(m *VM, l *live, exit *shim.Exit) {
 	close(l.over)
 }
 
-// MaxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
-const MaxPath = 4096
-
-// MaxVersion bounds the version of a VMM and the id of an image, in bytes: they are shown.
-const MaxVersion = 128
+// giveBack waits for the shim's process to end and takes back what a run had
+// of the host. What can't be is logged, and kept for the VM's next start or deletion, or
+// the agent's next start.
+func (s *supervisor) giveBack(m *VM, l *place.Lease) {
+	ctx, cancel := l.Ending(context.WithoutCancel(s.tasks.ctx))
+	defer cancel()
+	err := place.WaitForShim(ctx, m.place)
+	if err == nil { // else what it has is still in use
+		err = m.giveBack(ctx, l)
+	}
+	if err != nil {
+		m.log.Error("failed to release the VM's host resources", "error", err)
+	}
+}
 
 // noteEnd writes down how a VM ended.
 func noteEnd(m *VM, exit *shim.Exit) {
@@ -99,17 +108,24 @@ func verdict(exit *shim.Exit) (lifecycle.State, error) {
 	return lifecycle.Crashed, contract.Errorf("the VMM ended unexpectedly (%s); the last that it said: %w", how, said)
 }
 
-// giveBack waits for the shim's process to end and takes back what a run had
-// of the host. What can't be is logged, and kept for the VM's next start or deletion, or
-// the agent's next start.
-func (s *supervisor) giveBack(m *VM, l *place.Lease) {
-	ctx, cancel := l.Ending(context.WithoutCancel(s.tasks.ctx))
-	defer cancel()
-	err := place.WaitForShim(ctx, m.place)
-	if err == nil { // else what it has is still in use
-		err = m.giveBack(ctx, l)
+// exitOf reads how a run ended, as its shim wrote it down. A shim that was
+// killed just after a commit has written nothing, but the image is there.
+func exitOf(m *VM, run string) *shim.Exit {
+	exit, err := shim.ReadExit(m.place.StateDir())
+	if err == nil && exit.RunID == run {
+		return exit
 	}
-	if err != nil {
-		m.log.Error("failed to release the VM's host resources", "error", err)
+	if intent := m.Snapshot().GetStatus().GetImage(); intent != nil && m.keeper != nil && m.keeper.HasImage(intent) {
+		return &shim.Exit{
+			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
+			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),
+		}
 	}
+	return &shim.Exit{Reason: shim.ReasonCrashed, Time: time.Now(), RunID: run, LastWords: "the VM's shim ended without a word: was it killed?"}
 }
+
+// MaxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
+const MaxPath = 4096
+
+// MaxVersion bounds the version of a VMM and the id of an image, in bytes: they are shown.
+const MaxVersion = 128

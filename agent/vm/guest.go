@@ -21,16 +21,6 @@ const (
 	guestsAsked = 4
 )
 
-// guestTalk is what a watcher asks of the guest's agent: as that connects, and then now and
-// then while anybody follows the VMs.
-type guestTalk struct {
-	// due fires when the next question is; nil: none is. wait is from it to the next.
-	due  <-chan time.Time
-	wait time.Duration
-	// answer has that of the question under way, nil if no agent answered; nil: none is.
-	answer chan *vmm.Guest
-}
-
 // askGuest has the agent asked, unless it is asked already. It does not wait.
 func (w *watcher) askGuest() {
 	w.talk.due = nil
@@ -45,19 +35,6 @@ func (w *watcher) askGuest() {
 	answer := make(chan *vmm.Guest, 1)
 	w.talk.answer = answer
 	w.tasks.Go(func() { answer <- w.guests.ask(asker) })
-}
-
-// ask is nil if there is no agent that answers.
-func (g *Guests) ask(guest vmm.GuestAsker) *vmm.Guest {
-	if g.asked.Acquire(g.tasks.ctx, 1) != nil {
-		return nil
-	}
-	defer g.asked.Release(1)
-	said, err := guest.AskGuest(g.tasks.ctx)
-	if err != nil {
-		return nil
-	}
-	return &said
 }
 
 // guestAnswered notes what a guest says of itself. An agent that answers is connected, also if
@@ -106,49 +83,4 @@ func (w *watcher) credentials(c *shim.Credentials) {
 	}
 	said := &nodev1.GuestCredentials{Synchronized: c.Synchronized, Message: fault.Clip(c.Message, fault.MaxLogged), Faults: faults.ToProto(c.Parts)}
 	w.guest(func(s *nodev1.GuestStatus) { s.Credentials = said })
-}
-
-// describeGuest takes over what a guest says. Of one that is frozen all else stays known.
-func describeGuest(s *nodev1.GuestStatus, g *vmm.Guest) {
-	s.AgentConnected = true
-	s.FsFreezeStatus = freezeStatus(g.Frozen)
-	if g.Frozen {
-		return
-	}
-	s.AgentVersion, s.Hostname = g.AgentVersion, g.Hostname
-	s.GuestAgentCondition = agentCondition(g)
-	s.Os = guestOS(g.OS)
-	s.Interfaces = guestInterfaces(g.Interfaces)
-}
-
-func freezeStatus(frozen bool) string {
-	if frozen {
-		return "frozen"
-	}
-	return ""
-}
-
-func agentCondition(g *vmm.Guest) *nodev1.GuestAgentCondition {
-	return &nodev1.GuestAgentCondition{Connected: true, Supported: g.Unsupported == "", Reason: g.Unsupported}
-}
-
-func guestOS(os vmm.GuestOS) *nodev1.GuestOS {
-	if os == (vmm.GuestOS{}) {
-		return nil
-	}
-	return &nodev1.GuestOS{
-		Id: os.ID, Name: os.Name, PrettyName: os.PrettyName, Version: os.Version, VersionId: os.VersionID,
-		KernelRelease: os.KernelRelease, KernelVersion: os.KernelVersion, Machine: os.Machine,
-	}
-}
-
-func guestInterfaces(said []vmm.GuestInterface) (all []*nodev1.GuestInterface) {
-	for _, i := range said {
-		out := &nodev1.GuestInterface{Name: i.Name, Mac: i.MAC}
-		for _, a := range i.Addresses {
-			out.Addresses = append(out.Addresses, a.String())
-		}
-		all = append(all, out)
-	}
-	return all
 }

@@ -75,7 +75,3 @@ func (c *imageCounter) get() ImageStats {
 	}
 	return out
 }
-
-// Saves are those of this agent, and Restores what it has restored.
-func (s *Saver) Saves() ImageStats       { return s.stats.get() }
-func (l *Launcher) Restores() ImageStats { return l.stats.get() }

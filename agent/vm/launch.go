@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -278,3 +279,38 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	l.supervisor.watch(l.m, alive)
 	return nil
 }
+
+// LaunchImage checks an image and starts a VMM with it.
+func (l *Launcher) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+	begun := time.Now()
+	err := l.launchImage(ctx, m, i, o, progress)
+	l.stats.count(begun, 0, err)
+	return err
+}
+
+func (l *Launcher) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+	v, err := m.place.VMM(i.manifest.VMM.Name)
+	if err != nil {
+		return unfit("%s: the image was saved by %s: %w", o.Directory, i.manifest.VMM.Name, err)
+	}
+	if err := v.CheckImage(ctx, i.manifest); err != nil {
+		return unfit("%s: %w", o.Directory, err)
+	}
+	if err := checkLazy(ctx, v, i, o); err != nil {
+		return &UnfitError{err}
+	}
+	restore := &launch{
+		Launcher: l, progress: progress, unrecorded: o.entered, once: o.Once,
+		wanted: wanted{m: m, spec: i.Spec, paused: o.Paused, image: &vmm.Image{
+			Directory: o.Directory, Manifest: i.manifest, Lazy: o.Lazy, AllowChangedDisks: o.AllowChangedDisks,
+		}},
+	}
+	if err := restore.run(ctx, "restored from "+o.Directory); err != nil {
+		return err
+	}
+	l.guests.SetGuestTime(m)
+	return nil
+}
+
+// Restores counts those since the agent began.
+func (l *Launcher) Restores() ImageStats { return l.stats.get() }

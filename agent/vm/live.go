@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/place"
@@ -80,3 +81,16 @@ func (l *live) swap(m vmm.Monitor) {
 func dialer(s place.Shims, runDir string) vmm.Dialer {
 	return func(ctx context.Context, name string) (net.Conn, error) { return s.DialSocket(ctx, runDir, name) }
 }
+
+// statusPatience is how long a VMM may take to say whether its guest runs.
+const statusPatience = 10 * time.Second
+
+const (
+	// monitorPatience is how long a VMM may take to answer a new connection.
+	monitorPatience = 10 * time.Second
+	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
+	// event: QEMU's have less, and one of a VMM that was taken over may have
+	// as much as a message of its monitor.
+	maxEventName = 64
+	maxEventData = 4 << 10
+)

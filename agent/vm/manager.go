@@ -6,30 +6,24 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"net"
 	"runtime"
-	"slices"
-	"strings"
-	"sync"
 
+	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
-
-// history is how many events are kept in memory for those who come later.
-const history = 1000
 
 // Options are what a node's VMs are run with.
 type Options struct {
@@ -76,31 +70,181 @@ func New(ctx context.Context, o Options) *Manager {
 	}
 }
 
-// Registry has the node's VMs by their names, and who follows them.
-type Registry struct {
-	log *slog.Logger
-	hub *events.Hub
-	// followers are woken when a VM's record has changed, or a VM has come or gone.
-	followers *events.Followers
-
-	mu  sync.Mutex
-	vms map[string]*VM
+// StartOptions say how a VM is started.
+type StartOptions struct {
+	Cold   bool // boot even if the VM is saved; its image is then no longer the VM's
+	Paused bool // leave the guest paused
 }
 
-// background runs what goes on beside the calls of the API.
-type background struct {
-	// ctx lives as long as the agent serves.
-	ctx   context.Context
-	tasks sync.WaitGroup
+// Create keeps a specification. The same one again changes nothing.
+func (a *Manager) Create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
+	if err := a.own.CheckOwn(); err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, fault.Invalid("spec", "it is missing")
+	}
+	if err := a.Platform.Validate(ctx, s, a.own.Node.VMM); err != nil {
+		return nil, err
+	}
+	m, done := a.enterOwn(NewRecord(s, uuid.NewString()))
+	if done == nil {
+		return sameSpec(m, s)
+	}
+	defer done()
+	faultpoint.Reach("agent.create.entered")
+	if err := m.persist(); err != nil {
+		a.drop(m)
+		return nil, contract.Errorf("keeping %s: %w", contract.ThisVM(m.name), err)
+	}
+	faultpoint.Reach("agent.create.kept")
+	m.Publish(&nodev1.Event{Type: "state", Message: "created"})
+	return m.Snapshot(), nil
 }
 
-// Platform is what specifications are validated and completed for.
-type Platform struct {
-	node   *node.Node
-	layers spec.Layers
-	arch   string
-	// defaultHypervisor is that of specifications which say "auto".
-	defaultHypervisor string
+// enterOwn enters a VM of the node itself.
+func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
+	name := vm.GetSpec().GetName()
+	return a.Enter(name, a.own.At(name), vm)
+}
+
+// Delete forgets a VM that does not run.
+func (a *Manager) Delete(ctx context.Context, name string) error {
+	m, done, err := a.take(ctx, name, lifecycle.Delete)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.own.At(name).Reclaim(ctx); err != nil {
+		return contract.Errorf("deleting %s: %w", contract.ThisVM(name), err)
+	}
+	m.persisting.Lock() // nothing is to write into the folder any more
+	defer m.persisting.Unlock()
+	faultpoint.Reach("agent.delete.begun")
+	if err := a.own.Store.Delete(name); err != nil {
+		return contract.Errorf("deleting %s: %w", contract.ThisVM(name), err)
+	}
+	faultpoint.Reach("agent.delete.removed")
+	m.Publish(&nodev1.Event{Type: "deleted"})
+	a.drop(m)
+	return nil
+}
+
+// Start boots a VM, or restores one that is saved.
+func (a *Manager) Start(ctx context.Context, name string, o StartOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	m, done, err := a.take(ctx, name, lifecycle.Start)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, end := m.interruptible(ctx)
+	defer end()
+	vm := m.Snapshot()
+	saved := vm.GetStatus().GetImage()
+	if vm.GetStatus().GetState() == lifecycle.Saved && !o.Cold && saved != nil {
+		return a.startSaved(ctx, m, o, progress)
+	}
+	message := ""
+	if saved != nil {
+		message = "booted afresh: the image in " + saved.GetPath() + " is no longer its"
+	}
+	boot := &launch{Launcher: a.Launcher, wanted: wanted{m: m, spec: vm.GetSpec(), paused: o.Paused}, progress: progress}
+	if err := boot.run(ctx, message); err != nil {
+		return nil, err
+	}
+	return m.Snapshot(), nil
+}
+
+// startSaved restores a saved VM from its image.
+func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	ref := m.Snapshot().GetStatus().GetImage()
+	advice := func(err error) error {
+		return contract.Errorf("%s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now%s, or boot the VM afresh%s",
+			contract.ThisVM(m.name), ref.GetPath(), err, contract.Advice("vmlet restore"), contract.Advice("vmlet start --cold"))
+	}
+	i, err := readImage(ref.GetPath())
+	if err != nil {
+		return nil, advice(err)
+	}
+	if i.manifest.ID != ref.GetImageId() {
+		return nil, advice(fault.Errorf(codes.FailedPrecondition, "it has another image, %s instead of %s", i.manifest.ID, ref.GetImageId()))
+	}
+	i.Spec.Name = m.name
+	err = a.Launcher.LaunchImage(ctx, m, i, RestoreOptions{Directory: ref.GetPath(), Paused: o.Paused}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return m.Snapshot(), nil
+}
+
+// Restore makes a VM of an image and lets it go on.
+func (a *Manager) Restore(ctx context.Context, o RestoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	if err := a.own.CheckOwn(); err != nil {
+		return nil, err
+	}
+	i, err := readImage(o.Directory)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Platform.Identify(i, o, a.Platform.node.VMM); err != nil {
+		return nil, err
+	}
+	m, done := a.enterOwn(NewRecord(i.Spec, i.ID))
+	if done == nil {
+		return a.restoreThere(ctx, m, i, o, progress)
+	}
+	defer done()
+	o.entered = true
+	faultpoint.Reach("agent.restore.entered")
+	vm, err := a.restoreAs(ctx, m, i, o, progress)
+	if err != nil {
+		err = errors.Join(err, a.forget(m))
+	}
+	return vm, err
+}
+
+// restoreThere restores a VM that the agent has already.
+func (a *Manager) restoreThere(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	if m.Snapshot().GetId() != i.ID {
+		return nil, fault.Errorf(codes.AlreadyExists, "%s exists and is not the one in the image: restore under another name", contract.ThisVM(m.name))
+	}
+	_, done, err := m.begin(ctx, lifecycle.Restore)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return a.restoreAs(ctx, m, i, o, progress)
+}
+
+// restoreAs is for a VM that is taken.
+func (a *Manager) restoreAs(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	ctx, end := m.interruptible(ctx)
+	defer end()
+	if err := a.Launcher.LaunchImage(ctx, m, i, o, progress); err != nil {
+		return nil, err
+	}
+	return m.Snapshot(), nil
+}
+
+// forget takes back a VM that was only entered to be restored. Its name is
+// free when its folder is gone: another's record is not to be deleted.
+func (a *Manager) forget(m *VM) error {
+	defer a.drop(m)
+	m.leave()
+	m.persisting.Lock()
+	defer m.persisting.Unlock()
+	return a.own.Store.Delete(m.name)
+}
+
+func sameSpec(m *VM, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
+	if m.left() {
+		return nil, fault.Errorf(codes.Aborted, "%s is just being deleted: try again", contract.ThisVM(m.name))
+	}
+	vm := m.Snapshot()
+	if proto.Equal(vm.GetSpec(), s) {
+		return vm, nil
+	}
+	return nil, fault.Errorf(codes.AlreadyExists, "%s exists, with another specification: delete it first, or choose another name", contract.ThisVM(m.name))
 }
 
 func newPlatform(o Options) *Platform {
@@ -110,180 +254,4 @@ func newPlatform(o Options) *Platform {
 		o.Log.Warn("configuration: " + warning)
 	}
 	return &Platform{node: n, layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard}
-}
-
-// Validate returns all faults of a specification that are known before it is run:
-// its own, and what the hypervisor and the VMM that it names can't do.
-func (p *Platform) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
-	faults := p.node.Hypervisors.Validate(s, p.arch, p.Names(s, find).VMMs...)
-	v, err := find(s.GetVmm())
-	if err != nil || spec.Validate(s) != nil {
-		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
-	}
-	if own, ok := v.(vmm.Validator); ok {
-		named := s.GetHypervisor()
-		if named == hypervisor.NameAuto {
-			named = ""
-		}
-		faults = append(faults, own.Validate(spec.Default(s, p.target("", named, v), p.layers), p.arch)...)
-	}
-	return advised(ctx, faults.Err(), find)
-}
-
-// Names are those that a specification may have: the node's, and that of the VMM that it names if that is
-// found where the VM is.
-func (p *Platform) Names(s *specv1.VirtualMachineSpec, find vmmFinder) spec.Names {
-	names := p.node.Names()
-	if v, err := find(s.GetVmm()); err == nil && !slices.Contains(names.VMMs, v.Name()) {
-		names.VMMs = append(names.VMMs, v.Name())
-	}
-	return names
-}
-
-// Get finds a VM by its name, if it is that of the pod that the context is for.
-func (r *Registry) Get(ctx context.Context, name string) (*VM, error) {
-	r.mu.Lock()
-	m, ok := r.vms[name]
-	r.mu.Unlock()
-	if !ok {
-		return nil, notFound(name)
-	}
-	pod, _ := ctx.Value(podKey{}).(string)
-	if own := m.Snapshot().GetStatus().GetPod().GetUid(); pod != "" && own != pod {
-		return nil, fault.Errorf(codes.NotFound, "%s is another than that of pod %s, which is not on this node any more", contract.ThisVM(name), pod)
-	}
-	return m, nil
-}
-
-// take finds a VM and takes it for an operation, until done is called.
-func (r *Registry) take(ctx context.Context, name string, op lifecycle.Operation) (m *VM, done func(), err error) {
-	if m, err = r.Get(ctx, name); err != nil {
-		return nil, nil, err
-	}
-	_, done, err = m.begin(ctx, op)
-	return m, done, err
-}
-
-// podKey has the UID of a pod in a context.
-type podKey struct{}
-
-// ForPod has what is done with a context be done with the VM of the pod of a UID alone, and with no other of its name.
-func ForPod(ctx context.Context, uid string) context.Context {
-	return context.WithValue(ctx, podKey{}, uid)
-}
-
-// OfOnePod says whether that context is for the VM of one pod.
-func OfOnePod(ctx context.Context) bool {
-	pod, _ := ctx.Value(podKey{}).(string)
-	return pod != ""
-}
-
-// All are the VMs, by name.
-func (r *Registry) All() []*VM {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := make([]*VM, 0, len(r.vms))
-	for _, m := range r.vms {
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(x, y *VM) int { return strings.Compare(x.name, y.name) })
-	return list
-}
-
-// others are all VMs but one.
-func (r *Registry) others(m *VM) []*VM {
-	return slices.DeleteFunc(r.All(), func(other *VM) bool { return other == m })
-}
-
-// Enter adds a VM, unless one of that name is there, which is returned, with done nil. A new
-// VM is taken until done is called: nobody gets hold of one that may be taken back.
-func (r *Registry) Enter(name string, p place.Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if there, ok := r.vms[name]; ok {
-		return there, nil
-	}
-	m = newVM(name, p, vm, r.hub, r.followers, r.log)
-	m.slot <- struct{}{}
-	r.vms[name] = m
-	r.followers.Wake()
-	return m, func() { <-m.slot }
-}
-
-// drop forgets a VM.
-func (r *Registry) drop(m *VM) {
-	m.leave()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.vms[m.name] == m {
-		delete(r.vms, m.name)
-	}
-	r.followers.Wake()
-}
-
-// Context ends when the agent does; VMs go on after that.
-func (b *background) Context() context.Context { return b.ctx }
-
-// Go runs what Wait waits for. It is to end with Context.
-func (b *background) Go(f func()) { b.tasks.Go(f) }
-
-// Wait returns when nothing is watched any more, after Context has ended.
-func (b *background) Wait() { b.tasks.Wait() }
-
-// Subscribe hands on the events of the VM of a name, or of all if that is empty, from the
-// last tail on. Up to buffer of them wait for slow subscribers.
-func (r *Registry) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
-	return r.hub.Subscribe(name, int(min(tail, history)), buffer)
-}
-
-// Follow returns a channel that has a value when a VM may have changed, come or gone since it
-// was last received from, and at first: All and Snapshot say what is new. stop ends that.
-func (r *Registry) Follow() (changed <-chan struct{}, stop func()) { return r.followers.Follow() }
-
-// Console connects to a VM's serial console; backlog bytes of what it has printed come
-// first.
-func (g *Guests) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
-	_, l, err := g.reach(ctx, name, lifecycle.Console)
-	if err != nil {
-		return nil, err
-	}
-	return l.shim.Console(ctx, backlog)
-}
-
-// DismissEnded is Dismiss for a VM that has ended. It is FailedPrecondition while the VM runs, may
-// run, or is taken by an operation.
-func (r *Registry) DismissEnded(m *VM) error {
-	select {
-	case m.slot <- struct{}{}:
-		defer func() { <-m.slot }()
-	default:
-		return fault.Errorf(codes.FailedPrecondition, "%s: an operation is under way", contract.ThisVM(m.name))
-	}
-	// The record says what was known last: of a shim that did not answer, its process says more.
-	process, err := place.RunningShim(m.place.Process())
-	if process != nil {
-		process.Close()
-	}
-	switch s := m.State(); {
-	case m.running() != nil || lifecycle.Live(s):
-		return fault.Errorf(codes.FailedPrecondition, "%s is %s", contract.ThisVM(m.name), lifecycle.Name(s))
-	case err != nil:
-		return fault.Errorf(codes.FailedPrecondition, "%s: whether its shim runs: %w", contract.ThisVM(m.name), err)
-	case process != nil:
-		return fault.Errorf(codes.FailedPrecondition, "%s: %s", contract.ThisVM(m.name), plight(process))
-	}
-	r.Dismiss(m)
-	return nil
-}
-
-// Dismiss drops a VM, and what is left of a shim that did not answer.
-func (r *Registry) Dismiss(m *VM) {
-	r.drop(m)
-	m.mu.Lock()
-	lost := m.lost
-	m.lost = nil
-	m.mu.Unlock()
-	if lost != nil {
-		lost.Close()
-	}
 }

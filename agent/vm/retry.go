@@ -5,9 +5,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/vmm"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -20,22 +18,6 @@ const (
 	// the guest: a retry in vain is no news.
 	retrySettle = time.Second
 )
-
-// retry lets a guest go on that a disk's error has stopped.
-type retry struct {
-	// waits are those between retries; nil: none is planned yet.
-	waits *wait.Backoff
-	// due fires when the disk is to be tried, tried when that was done; nil: nothing is
-	// waited for.
-	due   <-chan time.Time
-	tried <-chan struct{}
-}
-
-// stoppedByDisk says whether a VM waits for a disk.
-func stoppedByDisk(m *VM) bool {
-	s := m.Snapshot().GetStatus()
-	return s.GetState() == lifecycle.Paused && s.GetPauseReason() == nodev1.PauseReason_PAUSE_REASON_IO_ERROR
-}
 
 // planRetry has the disk tried in a while if the guest waits for it.
 func (w *watcher) planRetry() {

@@ -203,9 +203,6 @@ func named(dir string, err error) error {
 	return contract.Errorf("%s: %w", contract.ObjectName(dir), err)
 }
 
-// statusPatience is how long a VMM may take to say whether its guest runs.
-const statusPatience = 10 * time.Second
-
 // actual is the state of a guest that goes on after a save: as a rule that of before, but
 // it may have stopped for a reason of its own, or not go on.
 func (s *saving) actual() lifecycle.State {
@@ -245,3 +242,6 @@ func (s *saving) doubt(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// Saves counts those since the agent began.
+func (s *Saver) Saves() ImageStats { return s.stats.get() }

@@ -2,7 +2,10 @@ package vm
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/place"
 )
@@ -80,3 +83,22 @@ func (s *sweeper) sweepRunDir(name string) {
 		s.log.Error("failed to remove what a VM without a record has left", "vm", name, "error", err)
 	}
 }
+
+// claimUser sees that nobody else gets the user id of a VM that can't be adopted and
+// may run, or has left something that does.
+func (s *sweeper) claimUser(name string) {
+	l, err := place.ReadLease(s.own.Store.RunDir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = s.own.Host.ClaimUser(l.UID, name)
+	}
+	if err != nil {
+		s.log.Error("failed to claim a VM's user ID", "vm", name, "error", err)
+	}
+}
+
+// adoptPatience is how long a shim and its VMM may take to answer an agent that
+// has come back.
+const adoptPatience = 15 * time.Second

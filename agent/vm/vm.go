@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -58,10 +59,6 @@ type VM struct {
 	disks []place.UsedDisk
 	// lost is a shim that runs, or may, and does not answer; nil: there is none.
 	lost place.ShimProcess
-}
-
-func notFound(name string) error {
-	return fault.Errorf(codes.NotFound, "no vm named %q: run `vmlet list` to see existing VMs", name)
 }
 
 func newVM(name string, p place.Placement, record *nodev1.VirtualMachine, hub *events.Hub, followers *events.Followers, log *slog.Logger) *VM {
@@ -360,4 +357,28 @@ func (m *VM) interruptible(ctx context.Context) (context.Context, func()) {
 		m.mu.Unlock()
 		cancel(nil)
 	}
+}
+
+// NewRecord is the record of a VM that was just created.
+func NewRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
+	return &nodev1.VirtualMachine{
+		Id:     id,
+		Spec:   proto.CloneOf(s),
+		Status: &nodev1.VirtualMachineStatus{State: lifecycle.Created, CreatedAt: timestamppb.Now()},
+	}
+}
+
+// runIDOf is that of a VM's present or last run.
+func runIDOf(vm *nodev1.VirtualMachine) string {
+	return place.RunID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
+}
+
+// stoppedByDisk says whether a VM waits for a disk.
+func stoppedByDisk(m *VM) bool {
+	s := m.Snapshot().GetStatus()
+	return s.GetState() == lifecycle.Paused && s.GetPauseReason() == nodev1.PauseReason_PAUSE_REASON_IO_ERROR
+}
+
+func notFound(name string) error {
+	return fault.Errorf(codes.NotFound, "no vm named %q: run `vmlet list` to see existing VMs", name)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
@@ -16,26 +15,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
-	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
-
-const (
-	// monitorPatience is how long a VMM may take to answer a new connection.
-	monitorPatience = 10 * time.Second
-	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
-	// event: QEMU's have less, and one of a VMM that was taken over may have
-	// as much as a message of its monitor.
-	maxEventName = 64
-	maxEventData = 4 << 10
-)
-
-// supervisor follows VMs that run until they have ended, and sees to what they leave.
-type supervisor struct {
-	tasks     *background
-	followers *events.Followers
-	guests    *Guests
-}
 
 // watch follows a running VM until it has ended or the agent ends.
 func (s *supervisor) watch(m *VM, l *live) {
@@ -56,28 +36,6 @@ func (s *supervisor) watch(m *VM, l *live) {
 		}
 		w.run()
 	})
-}
-
-type watcher struct {
-	*supervisor
-	m      *VM
-	l      *live
-	events <-chan vmm.Event // nil: no monitor
-	pace   *pace
-	talk   guestTalk
-	retry  retry
-	// ignored: an event did not fit the record, which an operation may be about to change.
-	ignored bool
-	// held and again fire when the next event may be taken, and a monitor that was
-	// lost be connected; nil: nothing is waited for.
-	held, again <-chan time.Time
-	// failures is how often in a row the monitor could not be connected; of that the VM's
-	// message is remarked, and before was.
-	failures         int
-	silence          *wait.Backoff // of those failures
-	remarked, before string
-	// lost is why the monitor was lost; nil: not known.
-	lost error
 }
 
 func (w *watcher) listen(monitor vmm.Monitor) {
@@ -280,34 +238,6 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	w.m.Publish(&nodev1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
 }
 
-// heard handles an event that says that the guest has left a state. Pause and resume events
-// may be stale, and the record may be: confirm with the VMM before recording the change, at
-// the latest when the operation under way has recorded what it knows.
-func (w *watcher) heard(before lifecycle.State) {
-	if w.m.State() != before {
-		w.ignored = true
-		return
-	}
-	w.resync()
-}
-
-// guest notes what the guest has reported, if it is news. It is worth no write of its own:
-// an agent that comes back asks again.
-func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
-	was := w.m.Snapshot().GetStatus().GetGuest()
-	if now := proto.CloneOf(was); now != nil {
-		if set(now); proto.Equal(was, now) {
-			return
-		}
-	}
-	_ = w.m.Change(func(vm *nodev1.VirtualMachine) {
-		if vm.Status.Guest == nil {
-			vm.Status.Guest = new(nodev1.GuestStatus)
-		}
-		set(vm.Status.Guest)
-	})
-}
-
 // lostShim is called when the connection to a shim ended without an exit.
 func (s *supervisor) lostShim(m *VM, l *live) {
 	process, err := place.RunningShim(m.place.Process())
@@ -354,20 +284,4 @@ func (s *supervisor) again(m *VM, l *live, process place.ShimProcess) error {
 	close(l.over) // for those who waited: they look at the state
 	s.watch(m, next)
 	return nil
-}
-
-// exitOf reads how a run ended, as its shim wrote it down. A shim that was
-// killed just after a commit has written nothing, but the image is there.
-func exitOf(m *VM, run string) *shim.Exit {
-	exit, err := shim.ReadExit(m.place.StateDir())
-	if err == nil && exit.RunID == run {
-		return exit
-	}
-	if intent := m.Snapshot().GetStatus().GetImage(); intent != nil && m.keeper != nil && m.keeper.HasImage(intent) {
-		return &shim.Exit{
-			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
-			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),
-		}
-	}
-	return &shim.Exit{Reason: shim.ReasonCrashed, Time: time.Now(), RunID: run, LastWords: "the VM's shim ended without a word: was it killed?"}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // freezeDefault is how long a guest is frozen at most if the caller sets no limit.
@@ -193,30 +192,49 @@ func (g *Guests) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResp
 	return inspected(&d), nil
 }
 
-func inspected(d *vmm.GuestDetails) *nodev1.GetGuestResponse {
-	r := &nodev1.GetGuestResponse{
-		AgentVersion: d.AgentVersion, Hostname: d.Hostname, Os: guestOS(d.OS), Timezone: d.Timezone, FsFreezeStatus: "thawed",
-		Interfaces: guestInterfaces(d.Interfaces), GuestAgentCondition: agentCondition(&d.Guest),
+// Console connects to a VM's serial console; backlog bytes of what it has printed come
+// first.
+func (g *Guests) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
+	_, l, err := g.reach(ctx, name, lifecycle.Console)
+	if err != nil {
+		return nil, err
 	}
-	if d.Frozen {
-		r.FsFreezeStatus = freezeStatus(true)
+	return l.shim.Console(ctx, backlog)
+}
+
+// SetGuestTime puts the clock right of a guest that has been paused, in the background: many
+// guests have no agent, and none is to wait for that.
+func (g *Guests) SetGuestTime(m *VM) {
+	l := m.running()
+	if l == nil || m.State() != lifecycle.Running {
+		return
 	}
-	for _, c := range d.Commands {
-		r.SupportedCommands = append(r.SupportedCommands, &nodev1.GuestCommand{Name: c.Name, Enabled: c.Enabled})
+	monitor, err := l.connected()
+	if err != nil {
+		return
 	}
-	for _, u := range d.Users {
-		out := &nodev1.GuestUser{Name: u.Name, Domain: u.Domain}
-		if !u.Login.IsZero() {
-			out.LoginTime = timestamppb.New(u.Login)
+	g.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(g.tasks.ctx, guestTimePatience)
+		defer cancel()
+		if err := monitor.SetGuestTime(ctx, time.Now()); err != nil {
+			m.log.Debug("failed to set the guest's clock", "error", err)
 		}
-		r.Users = append(r.Users, out)
+	})
+}
+
+// guestTimePatience is how long a guest's agent has to come back to its senses
+// after a restore.
+const guestTimePatience = 30 * time.Second
+
+// ask is nil if there is no agent that answers.
+func (g *Guests) ask(guest vmm.GuestAsker) *vmm.Guest {
+	if g.asked.Acquire(g.tasks.ctx, 1) != nil {
+		return nil
 	}
-	for _, f := range d.FileSystems {
-		out := &nodev1.GuestFileSystem{Disk: f.Device, MountPoint: f.MountPoint, Type: f.Type, UsedBytes: f.Used, TotalBytes: f.Total}
-		for _, k := range f.Disks {
-			out.Disks = append(out.Disks, &nodev1.GuestFileSystemDisk{Serial: k.Serial, BusType: k.Bus})
-		}
-		r.FileSystems = append(r.FileSystems, out)
+	defer g.asked.Release(1)
+	said, err := guest.AskGuest(g.tasks.ctx)
+	if err != nil {
+		return nil
 	}
-	return r
+	return &said
 }

@@ -81,16 +81,6 @@ func (p *plugging) begin() error {
 	return nil
 }
 
-// completed is the specification that a VM which doesn't run would have, as far as it
-// is known: what it runs on is chosen at its start.
-func (p *Platform) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
-	target := spec.Target{ID: vm.GetId(), Arch: p.arch}
-	if v, err := p.node.VMM(vm.GetSpec().GetVmm()); err == nil {
-		target = p.target(vm.GetId(), "", v)
-	}
-	return spec.Default(vm.GetSpec(), target, p.layers)
-}
-
 // Attach gives a VM one more device and returns its name.
 func (h *Hotplug) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
 	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
@@ -368,25 +358,4 @@ func deviceNames(s *specv1.VirtualMachineSpec) string {
 		return "none"
 	}
 	return names
-}
-
-// replug keeps a change of the devices. One of a VM that runs has happened: that it
-// can't be written down is logged, as the shim knows of it. One that doesn't would run
-// with the complete specification that is given.
-func (m *VM) replug(d delta, complete *specv1.VirtualMachineSpec) error {
-	live := false
-	err := m.Change(func(vm *nodev1.VirtualMachine) {
-		if live = lifecycle.Live(vm.GetStatus().GetState()); live {
-			complete = vm.Status.EffectiveSpec
-		}
-		d.apply(vm.Spec, complete)
-	})
-	if err == nil {
-		err = m.persist()
-	}
-	if err != nil && live {
-		m.log.Error("failed to write the VM's record", "error", err)
-		return nil
-	}
-	return err
 }
