@@ -28,4 +28,8 @@ const (
 	FaultNoInterface = "NoInterface"
 	// FaultSaveInstead: the VM's guest can't suspend itself to disk, whatever the guest does. The VM can be saved.
 	FaultSaveInstead = "SaveInstead"
+	// FaultSuspendInstead: the VM can't be saved. Its guest may suspend itself to disk.
+	FaultSuspendInstead = "SuspendInstead"
+	// FaultPodAddress: the VM can't be saved, as its guest has its pod's address.
+	FaultPodAddress = "PodAddress"
 )

@@ -32,18 +32,6 @@ type Suspender interface {
 	RefuseSuspend(s *specv1.VirtualMachineSpec) error
 }
 
-// RefuseSuspend says why a VM's guest can't suspend itself to disk; nil: its VMM lets it, and no other
-// VM has one of its disks.
-func RefuseSuspend(v VMM, s *specv1.VirtualMachineSpec) error {
-	if err := shared(s).Err(); err != nil {
-		return err
-	}
-	if suspender, is := v.(Suspender); is {
-		return suspender.RefuseSuspend(s)
-	}
-	return Unsuspendable(v.Name())
-}
-
 // Unsuspendable refuses to suspend the guest of a VMM that has no channel to an agent in it.
 func Unsuspendable(vmm string) error {
 	var faults spec.FieldErrors

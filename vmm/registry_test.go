@@ -39,7 +39,7 @@ func TestSaveable(t *testing.T) {
 		want string
 	}{
 		"a disk of its own":     {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}}}, ""},
-		"a shareable disk":      {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}, shared}}, "disks[1].shareable: other VMs may write to disk data"},
+		"a shareable disk":      {&specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root"}, shared}}, "disks[1].shareable: other VMs may write to the shareable disk data"},
 		"a masqueraded pod":     {onPod(spec.BindingMasquerade, ""), ""},
 		"a pod's address":       {onPod(spec.BindingBridge, ""), "networks[0].pod.binding: bridge gives the guest its pod's address"},
 		"its default interface": {onPod(spec.BindingBridge, "eth0"), "networks[0].pod.binding: "},
@@ -51,10 +51,10 @@ func TestSaveable(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if err := vmm.RefuseSuspend(suspender{}, &specv1.VirtualMachineSpec{Disks: []*specv1.Disk{shared}}); err == nil || !strings.HasPrefix(err.Error(), "disks[0].shareable: ") {
+	if err := vmm.Suspendable(suspender{}, &specv1.VirtualMachineSpec{Disks: []*specv1.Disk{shared}}); err == nil || !strings.HasPrefix(err.Error(), "disks[0].shareable: ") {
 		t.Errorf("a guest with a shareable disk suspends itself to its own: %v", err)
 	}
-	if err := vmm.RefuseSuspend(suspender{}, new(specv1.VirtualMachineSpec)); err != nil {
+	if err := vmm.Suspendable(suspender{}, new(specv1.VirtualMachineSpec)); err != nil {
 		t.Errorf("a guest without shareable disks: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -26,7 +27,8 @@ func Saveable(p Planner, s *specv1.VirtualMachineSpec) (faults spec.FieldErrors)
 	for i, n := range s.GetNetworks() {
 		pod := n.GetPod()
 		if pod.GetBinding() == spec.BindingBridge && cmp.Or(pod.GetInterface(), spec.DefaultPodInterface) == spec.DefaultPodInterface {
-			faults.Add(fmt.Sprintf("networks[%d].pod.binding", i), "%s gives the guest its pod's address, which goes with the pod: use %s", spec.BindingBridge, spec.BindingMasquerade)
+			faults.Add(fmt.Sprintf("networks[%d].pod.binding", i), "%s gives the guest its pod's address, which goes with the pod: use %s%s", spec.BindingBridge, spec.BindingMasquerade,
+				contract.Reason(contract.FaultPodAddress))
 		}
 	}
 	if r, refuses := p.(SaveRefuser); refuses {
@@ -35,11 +37,23 @@ func Saveable(p Planner, s *specv1.VirtualMachineSpec) (faults spec.FieldErrors)
 	return faults
 }
 
+// Suspendable names what keeps a VM's guest from suspending itself to disk, as Saveable names what keeps the VM from being
+// saved: its VMM, or another VM that has one of its disks.
+func Suspendable(p Planner, s *specv1.VirtualMachineSpec) error {
+	if err := shared(s).Err(); err != nil {
+		return err
+	}
+	if suspender, is := p.(Suspender); is {
+		return suspender.RefuseSuspend(s)
+	}
+	return Unsuspendable(p.Name())
+}
+
 // shared are a VM's disks that others may write to while its memory is kept.
 func shared(s *specv1.VirtualMachineSpec) (faults spec.FieldErrors) {
 	for i, d := range s.GetDisks() {
 		if d.GetShareable() {
-			faults.Add(fmt.Sprintf("disks[%d].shareable", i), "other VMs may write to disk %s meanwhile, and this one's memory would be of what was there before: stop the VM instead", d.GetName())
+			faults.Add(fmt.Sprintf("disks[%d].shareable", i), "other VMs may write to the shareable disk %s meanwhile, and this one's memory would be of what was there before: stop the VM instead", d.GetName())
 		}
 	}
 	return faults

@@ -26,7 +26,7 @@ func (g *Guests) Suspend(ctx context.Context, name string) (*nodev1.VirtualMachi
 	if l.vmm == nil {
 		return nil, cannot(contract.Errorf("its VMM is not known to this agent%s%s", save, reason))
 	}
-	if err := vmm.RefuseSuspend(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()); err != nil {
+	if err := vmm.Suspendable(l.vmm, m.Snapshot().GetStatus().GetEffectiveSpec()); err != nil {
 		return nil, cannot(err)
 	}
 	monitor, err := l.connected()

@@ -78,8 +78,8 @@ func (b *builder) checkEnlightenments() {
 // nothing says what another node would have to have.
 func (QEMU) RefuseSave(s *specv1.VirtualMachineSpec) (faults spec.FieldErrors) {
 	if s.GetFeatures().GetHyperv().GetPassthrough() {
-		faults.Add("features.hyperv.passthrough", "QEMU doesn't save what depends on the node: name the parts of %s that the guest needs, or stop the VM instead",
-			contract.FieldName("features.hyperv"))
+		faults.Add("features.hyperv.passthrough", "QEMU doesn't save what depends on the node: name the parts of %s that the guest needs, or stop the VM instead%s",
+			contract.FieldName("features.hyperv"), contract.Reason(contract.FaultSuspendInstead))
 	}
 	return faults
 }
