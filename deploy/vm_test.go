@@ -24,6 +24,7 @@ func TestVirtualMachineExamples(t *testing.T) {
 		if err := yaml.UnmarshalStrict(text, &vm); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
+		vm.Namespace = "default"
 		faults, warnings := validation.Machine(&vm, nil, validation.Request{Configuration: configuration.Default()})
 		if len(faults) > 0 || len(warnings) > 0 {
 			t.Errorf("%s: faults are %v and warnings %q, want none", file, faults, warnings)

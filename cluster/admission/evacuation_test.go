@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,12 +72,15 @@ func onBlock(change func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.V
 // onShared has a disk that another VM may have.
 func onShared(v *kubevirtv1.VirtualMachineInstance) {
 	ofVM(v)
+	v.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: new(resource.MustParse("1Gi"))}
 	v.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "a", Shareable: new(true)}}
+	v.Spec.Volumes = []kubevirtv1.Volume{{Name: "a", DataVolume: &kubevirtv1.DataVolumeSource{Name: "a"}}}
 }
 
 // onBridge has the VM's bridge on the pod network.
 func onBridge(v *kubevirtv1.VirtualMachineInstance) {
 	ofVM(v)
+	v.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: new(resource.MustParse("1Gi"))}
 	v.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "a", Bridge: &kubevirtv1.InterfaceBridge{}}}
 	v.Spec.Networks = []kubevirtv1.Network{{Name: "a", Pod: &kubevirtv1.PodNetwork{}}}
 }

@@ -19,7 +19,6 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
-	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/defaults"
 	"github.com/vmlet/vmlet/cluster/validation"
 )
@@ -162,11 +161,6 @@ func (r Rules) request(ctx context.Context, imports bool) (validation.Request, e
 		return out, err
 	}
 	out.Own = slices.Contains(r.Own, asked.UserInfo.Username)
-	out.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
-		complete := vmi.DeepCopy() // one of a VirtualMachine's template has no defaults
-		defaults.Instance(complete, out.Configuration)
-		return convert.Faults(convert.Input{Instance: complete, Configuration: out.Configuration})
-	}
 	if imports {
 		out.HasCDI, err = r.HasCDI(ctx)
 	}

@@ -40,6 +40,8 @@ type Input struct {
 	Launcher string
 	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
 	ClusterDomain string
+	// admitted: admission asks, which refuses volumes that no disk is made of by their own rows.
+	admitted bool
 }
 
 // defaultGrace is how long a guest has to shut down, in seconds, where the instance does not

@@ -137,6 +137,9 @@ func (in Input) imageOf(v *kubevirtv1.Volume, readOnly bool, at *field.Path) (im
 			Files: &launch.Files{Folder: Folder(v.Name), Label: cmp.Or(label, filesLabel)},
 		}}, nil
 	}
+	if in.admitted {
+		return image{path: made(v.Name, ".img")}, nil
+	}
 	return image{}, field.Forbidden(at, "vmlet can't make a disk of this kind of volume: use containerDisk, persistentVolumeClaim, dataVolume, ephemeral, emptyDisk, cloudInitNoCloud, cloudInitConfigDrive, configMap, secret, downwardAPI or serviceAccount")
 }
 

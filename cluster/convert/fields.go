@@ -156,6 +156,8 @@ func interfaceField(name string, at *field.Path) *field.Path {
 		return at.Child("macAddress")
 	case name == "name" || name == "model" || name == "bootOrder":
 		return at.Child(name)
+	case name == "pod.binding":
+		return at.Child("bridge")
 	case name == "pod.linkDown":
 		return at.Child("state")
 	case strings.HasSuffix(name, ".bootFile"):

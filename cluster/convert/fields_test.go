@@ -36,7 +36,7 @@ func TestInstanceField(t *testing.T) {
 		"networks[0].user.ports[3].hostPort": "domain.devices.interfaces[0].ports", "networks[0].user.cidr": "networks[0].pod.vmNetworkCIDR",
 		"networks[0].pod.cidr": "networks[0].pod.vmNetworkCIDR", "networks[0].pod.ipv6Cidr": "networks[0].pod.vmIPv6NetworkCIDR", "networks[0].pod.fallback.ports[0].hostPort": "domain.devices.interfaces[0].ports",
 		"networks[0].pod.dhcp.private[0].option": "domain.devices.interfaces[0].dhcpOptions.privateOptions", "networks[0].pod.dhcp.bootFile": "domain.devices.interfaces[0].dhcpOptions.bootFileName",
-		"networks[0].pod.dhcp.ntpServers[1]": "domain.devices.interfaces[0].dhcpOptions.ntpServers", "networks[0].pod.ports[1].last": "domain.devices.interfaces[0].ports", "networks[0].pod": "domain.devices.interfaces[0]",
+		"networks[0].pod.dhcp.ntpServers[1]": "domain.devices.interfaces[0].dhcpOptions.ntpServers", "networks[0].pod.ports[1].last": "domain.devices.interfaces[0].ports", "networks[0].pod": "domain.devices.interfaces[0]", "networks[0].pod.binding": "domain.devices.interfaces[0].bridge",
 		"networks[1].mac":           "domain.devices.interfaces",
 		"networks[0].user.bootFile": "domain.devices.interfaces[0].dhcpOptions.bootFileName", "networks[0].user.tftpServer": "domain.devices.interfaces[0].dhcpOptions.tftpServerName",
 		"cpu.features[0].name": "domain.cpu.features[0]", "cpu.features[1].name": "domain.cpu.features", "cpu.threads": "domain.cpu", "cpu.model": "domain.cpu.model",

@@ -1,6 +1,10 @@
 package convert
 
 import (
+	"slices"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -53,6 +57,7 @@ func stack(s *specv1.VirtualMachineSpec, arch string, h hypervisor.Kind, v vmm.P
 // spec.FieldErrors of what no specification may have, and of what its VMM, or each where it
 // names none, can't do. It is meant for admission, where claims may not exist yet.
 func Faults(in Input) error {
+	in.admitted = true
 	s, _, err := Specification(in)
 	if err != nil {
 		return err
@@ -63,6 +68,25 @@ func Faults(in Input) error {
 		return faults
 	}
 	return everywhere(Stacks(s, arch)).Err()
+}
+
+// Unsaveable names what keeps the guest of an instance from hibernating in a mode, by the specification's fields; none:
+// it can, as far as is known, or the mode is none. Of the VMMs that can run it, that decides which nodes prefer.
+func Unsaveable(in Input, mode string) []contract.Fault {
+	in.admitted = true
+	s, _, err := Specification(in)
+	if err != nil || mode == "" {
+		return nil
+	}
+	stacks := Stacks(s, Architecture(in))
+	if len(stacks) == 0 {
+		return nil
+	}
+	on := stacks[max(0, slices.IndexFunc(stacks, func(s Stack) bool { return len(s.Faults) == 0 }))]
+	if mode == kubevirtv1.HibernateSave {
+		return vmm.Saveable(on.VMM, on.Spec).Faults()
+	}
+	return contract.FaultsOf(vmm.Suspendable(on.VMM, on.Spec))
 }
 
 // everywhere are the faults of the first stack if each has some.

@@ -17,6 +17,9 @@ import (
 // SaveInstead is the advice for a guest that can't suspend itself to disk.
 const SaveInstead = "set hibernateStrategy.mode: " + kubevirtv1.HibernateSave
 
+// suspendInstead is the advice for a guest that can't be saved.
+const suspendInstead = "set hibernateStrategy.mode: " + kubevirtv1.HibernateSuspendToDisk
+
 // FaultText returns what is wrong, without the field, in words of the instance: its fields in the place of the
 // specification's, its claims, images and Secrets in that of the pod's files. The user has seen neither. Advice is for
 // who works on the node, and left out.
@@ -42,8 +45,11 @@ func FaultText(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) strin
 	if f.UseVMM != "" {
 		text += ", or set the annotation " + contract.AnnotationVMM + ": " + f.UseVMM
 	}
-	if f.Reason == contract.FaultSaveInstead {
+	switch f.Reason {
+	case contract.FaultSaveInstead:
 		text += ", or " + SaveInstead
+	case contract.FaultSuspendInstead, contract.FaultPodAddress:
+		text += ", or " + suspendInstead
 	}
 	return text
 }
@@ -78,12 +84,36 @@ func instanceOf(vm string) string {
 	return pod[:end]
 }
 
-// networkOf is what to say of an interface that Multus ought to have made: a node knows it by a name that is derived
-// from the network's. Empty: the fault is another.
+// networkOf is what to say of a network of which the instance says more than its specification; empty: the fault is
+// another, or has said all.
 func networkOf(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
-	if f.Reason != contract.FaultNoInterface {
-		return ""
+	switch f.Reason {
+	case contract.FaultNoInterface:
+		return notMade(f, s)
+	case contract.FaultPodAddress:
+		return podAddress(f, s)
 	}
+	return ""
+}
+
+// podAddress is what to say of a guest that has its pod's address: on a network of Multus there is no masquerade, and an
+// interface that the instance does not have is the cluster's default.
+func podAddress(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
+	const on = "a guest whose bridge is on its pod's default network can't be saved, as its address goes with its pod: "
+	_, index, _ := indexed(f.Field)
+	nics := s.Domain.Devices.Interfaces
+	switch {
+	case index >= len(nics):
+		return on + "the cluster's default is bridge: add an interface with masquerade"
+	case slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == nics[index].Name && n.Multus != nil }):
+		return on + "take multus.default from the network"
+	}
+	return on + "use masquerade"
+}
+
+// notMade is what to say of an interface that Multus ought to have made: a node knows it by a name that is derived from
+// the network's.
+func notMade(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
 	for i := range s.Networks {
 		n := &s.Networks[i]
 		if n.Multus != nil && multus.Interface(n) == f.Object {

@@ -59,6 +59,9 @@ func TestFaultsText(t *testing.T) {
 		"spec.domain.machine.type: microvm can't: use q35, or set hibernateStrategy.mode: Save": {
 			{Reason: contract.FaultSaveInstead, Field: "machineType", Text: "microvm can't: use q35", Advice: "or save the VM instead"},
 		},
+		"spec.domain.features.hypervPassthrough: not saved, or set hibernateStrategy.mode: SuspendToDisk": {
+			{Reason: contract.FaultSuspendInstead, Field: "features.hyperv.passthrough", Text: "not saved"},
+		},
 		`spec.volumes[2]: /a, disk "root", is block device 253:3 with disk "data" of VM other-db, which runs`: {
 			{Field: "disks[0].path", Object: "/a", OtherVM: "a/virt-launcher-other-db-abcdef0123", Text: `/a, disk "root", is block device 253:3 with disk "data" of vm a/virt-launcher-other-db-abcdef0123, which runs`},
 		},

@@ -14,7 +14,6 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
-	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -104,9 +103,6 @@ func accepted(t *testing.T, in convert.Input) {
 		Configuration: in.Configuration,
 		VMMs:          vmms.Registry().Names(),
 		Hypervisors:   hypervisors.Registry().Names(),
-		Plan: func(vmi *kubevirtv1.VirtualMachineInstance) error {
-			return convert.Faults(convert.Input{Instance: vmi, Configuration: in.Configuration})
-		},
 	})
 	for _, fault := range faults {
 		t.Errorf("it is refused: %v", fault)

@@ -17,9 +17,8 @@ func inSerial(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_.+-", c)
 }
 
-func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (faults field.ErrorList) {
-	s, seen := &vmi.Spec, make(map[string]bool)
-	sata := convert.DiskBus(vmi, r.architecture(s)) == kubevirtv1.DiskBusSATA
+func disks(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+	seen := make(map[string]bool)
 	for i, d := range s.Domain.Devices.Disks {
 		disk := at.Index(i)
 		hasVolume := slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name })
@@ -38,9 +37,6 @@ func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (
 		if d.CDROM != nil && d.CDROM.Bus == kubevirtv1.DiskBusVirtio {
 			faults = append(faults, field.NotSupported(disk.Child("cdrom", "bus"), d.CDROM.Bus, []kubevirtv1.DiskBus{kubevirtv1.DiskBusSATA, kubevirtv1.DiskBusSCSI, kubevirtv1.DiskBusUSB}))
 		}
-		if onSATA(d, sata) && onlyRead(d, s.Volumes) {
-			faults = append(faults, field.Invalid(disk.Child("disk", "bus"), diskBus(d), "a disk on the bus sata can't be read-only: use virtio, scsi or usb"))
-		}
 		if len(d.Serial) > maxSerial {
 			faults = append(faults, field.TooLong(disk.Child("serial"), "", maxSerial))
 		} else if strings.ContainsFunc(d.Serial, func(c rune) bool { return !inSerial(c) }) {
@@ -48,12 +44,6 @@ func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (
 		}
 	}
 	return faults
-}
-
-// onSATA says whether a disk is on the bus sata, by its specification or by default.
-func onSATA(d kubevirtv1.Disk, byDefault bool) bool {
-	bus := diskBus(d)
-	return d.CDROM == nil && (bus == kubevirtv1.DiskBusSATA || bus == "" && byDefault)
 }
 
 func diskBus(d kubevirtv1.Disk) kubevirtv1.DiskBus {
@@ -64,13 +54,6 @@ func diskBus(d kubevirtv1.Disk) kubevirtv1.DiskBus {
 		return d.CDROM.Bus
 	}
 	return ""
-}
-
-// onlyRead says whether a disk is read-only, by itself or by its claim.
-func onlyRead(d kubevirtv1.Disk, volumes []kubevirtv1.Volume) bool {
-	return d.Disk != nil && d.Disk.ReadOnly || slices.ContainsFunc(volumes, func(v kubevirtv1.Volume) bool {
-		return v.Name == d.Name && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
-	})
 }
 
 // bootOrder wants no two devices at one place.

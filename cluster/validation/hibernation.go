@@ -28,7 +28,7 @@ func (r Request) instanceFields() []Field {
 }
 
 // hibernation checks how a VM hibernates and starts again, and that it can be saved.
-func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, at *field.Path) (faults field.ErrorList) {
+func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (faults field.ErrorList) {
 	s, path := vm.Spec.HibernateStrategy, at.Child("hibernateStrategy")
 	if start := vm.Spec.StartStrategy; start != nil {
 		if _, known := configuration.StartStrategy(*start); !known {
@@ -64,53 +64,8 @@ func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 		faults = append(faults, subdomainName(*s.StorageClassName, path.Child("storageClassName"))...)
 	}
 	if hibernates || vm.Spec.HibernateStrategy != nil {
-		faults = append(faults, r.unsaveable(template, mode, at.Child("template", "spec"))...)
-	}
-	return faults
-}
-
-// unsaveable names what keeps a guest from hibernating in a mode, of what vmlet can run; a mode that is empty
-// is none. Devices of the node, a TPM and launch security would be among it: they are refused in any case.
-func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, mode string, at *field.Path) (faults field.ErrorList) {
-	if mode != "" {
-		faults = shared(s, at.Child("domain", "devices", "disks"))
-	}
-	if mode != kubevirtv1.HibernateSave {
-		return faults
-	}
-	const bridge = "a guest whose bridge is on the pod network can't be saved, as its address goes with its pod: use masquerade, or hibernateStrategy.mode: SuspendToDisk"
-	const ofMultus = "a guest whose bridge is on its pod's default network can't be saved, as its address goes with its pod: take multus.default from the network, or use hibernateStrategy.mode: SuspendToDisk"
-	interfaces := at.Child("domain", "devices", "interfaces")
-	bridged := r.Configuration.DefaultInterface == "bridge"
-	for i := range s.Domain.Devices.Interfaces {
-		nic := &s.Domain.Devices.Interfaces[i]
-		unbound := nic.Masquerade == nil && nic.Bridge == nil
-		if onPodNetwork(s, nic.Name) && (nic.Bridge != nil || unbound && bridged) {
-			detail := bridge
-			if slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == nic.Name && n.Multus != nil }) {
-				detail = ofMultus // which masquerade is refused on
-			}
-			faults = append(faults, field.Forbidden(interfaces.Index(i).Child("bridge"), detail))
-		}
-	}
-	attached := s.Domain.Devices.AutoattachPodInterface
-	if len(s.Domain.Devices.Interfaces) == 0 && bridged && (attached == nil || *attached) {
-		faults = append(faults, field.Required(interfaces, bridge+"; the cluster's default is bridge"))
-	}
-	if f := s.Domain.Features; f != nil && f.HypervPassthrough != nil && (f.HypervPassthrough.Enabled == nil || *f.HypervPassthrough.Enabled) {
-		faults = append(faults, field.Forbidden(at.Child("domain", "features", "hypervPassthrough"),
-			"a guest with all that its node has of Hyper-V can't be saved: name the parts of features.hyperv that it needs, or use hibernateStrategy.mode: SuspendToDisk"))
-	}
-	return faults
-}
-
-// shared names the disks that other VMs have, too: a guest that went on would have in its memory what they have
-// changed since, no matter who keeps that memory.
-func shared(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
-	for i, d := range s.Domain.Devices.Disks {
-		if d.Shareable != nil && *d.Shareable {
-			faults = append(faults, field.Forbidden(at.Index(i).Child("shareable"),
-				"a guest with a shareable disk can't hibernate, as other VMs write to the disk meanwhile: stop the VM instead"))
+		for _, f := range convert.Unsaveable(complete(vmi, r.Configuration), mode) {
+			faults = append(faults, field.Forbidden(convert.InstanceField(f.Field, template, r.template()), convert.FaultText(f, template)))
 		}
 	}
 	return faults
@@ -119,9 +74,8 @@ func shared(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults fi
 // Unsaveable says why the guest of an instance can't hibernate in a mode, and what to do; empty: it can, as far
 // as is known, or the mode is none.
 func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, mode string, c configuration.Configuration) string {
-	faults := Request{Configuration: c}.unsaveable(&vmi.Spec, mode, field.NewPath("spec"))
-	if len(faults) > 0 {
-		return faults[0].Detail
+	for _, f := range convert.Unsaveable(complete(vmi, c), mode) {
+		return convert.FaultText(f, &vmi.Spec)
 	}
 	return ""
 }

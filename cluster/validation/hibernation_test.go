@@ -5,14 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
-	"github.com/vmlet/vmlet/cluster/convert"
-	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm"
-	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // TestHibernationIsComplete: a VM that hibernates has mode and timeout, of its own or the cluster's,
@@ -48,6 +42,8 @@ func TestUnsaveable(t *testing.T) {
 	unbound := network("domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {}}]")
 	second := network("domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a}}]")
 	passthrough := network("domain: {devices: {}, features: {hypervPassthrough: {}}}")
+	cloud := "{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {}}, volumes: []}}"
+	ofMultus := network("domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a, default: true}}]")
 	shared := network("domain: {devices: {disks: [{name: a, shareable: true, disk: {bus: virtio}}]}}, volumes: [{name: a, dataVolume: {name: a}}]")
 	alone := network("domain: {devices: {autoattachPodInterface: false}}")
 	for _, c := range []struct {
@@ -69,6 +65,10 @@ func TestUnsaveable(t *testing.T) {
 		{"runStrategy: Hibernate, hibernateStrategy: {mode: SuspendToDisk}", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
 		{"runStrategy: Always, hibernateStrategy: {mode: SuspendToDisk}", shared, "", []string{at + "devices.disks[0].shareable stop the VM"}},
 		{"runStrategy: Always", shared, "", nil},
+		{"runStrategy: Hibernate", ofMultus, "", []string{at + "devices.interfaces[0].bridge take multus.default from the network, or set hibernateStrategy.mode: SuspendToDisk"}},
+		{"runStrategy: Hibernate", network("domain: {devices: {}}"), "masquerade", nil},
+		{"runStrategy: Hibernate", cloud, "", nil},
+		{"runStrategy: Hibernate, hibernateStrategy: {mode: SuspendToDisk}", cloud, "", []string{"spec.template.metadata.annotations[vmlet.io/vmm] or set hibernateStrategy.mode: Save"}},
 	} {
 		r := request()
 		if c.binding != "" {
@@ -77,41 +77,6 @@ func TestUnsaveable(t *testing.T) {
 		text := "{" + c.how + ", template: " + c.template + "}"
 		faults, _ := Machine(machine(t, text), nil, r)
 		compare(t, text, faults, c.want)
-	}
-}
-
-// TestVMMsRefuseNoMore: admission refuses to save what some VMM can't save, and nothing else.
-func TestVMMsRefuseNoMore(t *testing.T) {
-	for name, c := range map[string]struct {
-		spec   string
-		refuse bool
-	}{
-		"plain":       {"{domain: {devices: {}}}", false},
-		"masquerade":  {"{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}, networks: [{name: a, pod: {}}]}", false},
-		"bridge":      {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, pod: {}}]}", true},
-		"second":      {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a}}]}", false},
-		"default":     {"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a, default: true}}]}", true},
-		"passthrough": {"{domain: {devices: {}, features: {hypervPassthrough: {enabled: true}}}}", true},
-		"shared":      {"{domain: {devices: {disks: [{name: a, shareable: true, disk: {bus: virtio}}]}}, volumes: [{name: a, dataVolume: {name: a}}]}", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			vmi := instance(t, c.spec)
-			admission := request().unsaveable(&vmi.Spec, kubevirtv1.HibernateSave, field.NewPath("spec"))
-			if got := len(admission) > 0; got != c.refuse {
-				t.Errorf("admission refuses %v, want it refused: %v", admission, c.refuse)
-			}
-			s, _, err := convert.Specification(convert.Input{Instance: vmi, Configuration: configuration.Default()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var planners spec.FieldErrors
-			for _, v := range vmms.Registry().All() {
-				planners = append(planners, vmm.Saveable(v, s)...)
-			}
-			if got := len(planners) > 0; got != c.refuse {
-				t.Errorf("the VMMs refuse %v, want it refused: %v", planners, c.refuse)
-			}
-		})
 	}
 }
 

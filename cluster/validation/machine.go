@@ -35,27 +35,26 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	if vm.Spec.Template == nil {
 		return append(faults, field.Required(at.Child("template"), "what the VM is has to be set")), warnings
 	}
-	faults = append(faults, r.hibernation(vm, at)...)
-	faults = append(faults, r.dataVolumes(vm, at.Child("dataVolumeTemplates"))...)
-	faults = append(faults, templateMetadata(&vm.Spec.Template.ObjectMeta, at.Child("template", "metadata"))...)
-	notes := at.Child("template", "metadata", "annotations")
-	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, &vm.Spec.Template.Spec, notes)
-	faults, warnings = append(faults, annotationFaults...), append(warnings, annotationWarnings...)
-
 	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: vm.Spec.Template.ObjectMeta, Spec: vm.Spec.Template.Spec}
 	vmi.Name, vmi.Namespace = vm.Name, vm.Namespace
-	below := at.Child("template", "spec")
-	own := r.spec(vmi, below)
-	warnings = append(warnings, differences(&vmi.Spec, below)...)
+	place := r.template()
+	faults = append(faults, r.hibernation(vm, vmi, at)...)
+	faults = append(faults, r.dataVolumes(vm, at.Child("dataVolumeTemplates"))...)
+	faults = append(faults, templateMetadata(&vm.Spec.Template.ObjectMeta, at.Child("template", "metadata"))...)
+	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, &vmi.Spec, place.Annotations)
+	faults, warnings = append(faults, annotationFaults...), append(warnings, annotationWarnings...)
+
+	own := r.spec(vmi, place.Spec)
+	warnings = append(warnings, differences(&vmi.Spec, place.Spec)...)
 	// A VM that can't start yet can be kept: tools make it, and set its size later.
-	size := below.Child("domain", "memory", "guest").String()
+	size := place.Spec.Child("domain", "memory", "guest").String()
 	sized := slices.DeleteFunc(slices.Clone(own), func(f *field.Error) bool {
 		return f.Type == field.ErrorTypeRequired && f.Field == size
 	})
 	faults = append(faults, sized...)
 	switch {
-	case len(own) == 0:
-		faults = append(faults, news(r.plan(vmi, below, notes), faults)...)
+	case len(own) == 0 && len(annotationFaults) == 0:
+		faults = append(faults, r.plan(vmi, place)...)
 	case len(sized) < len(own) && vm.Spec.Instancetype == nil:
 		warnings = append(warnings, size+" is not set, nor is resources.requests.memory: the VM can't be started before one of them is")
 	}

@@ -11,8 +11,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
-	"github.com/vmlet/vmlet/cluster/defaults"
 )
 
 // TestManifests: what users write of supported fields alone is accepted, and nothing of it
@@ -55,10 +53,12 @@ func judged(t *testing.T, file, document string, r Request) (faults field.ErrorL
 	case "VirtualMachine":
 		vm := new(kubevirtv1.VirtualMachine)
 		parse(vm)
+		vm.Namespace = "default"
 		return Machine(vm, nil, r)
 	case "VirtualMachineInstance":
 		vmi := new(kubevirtv1.VirtualMachineInstance)
 		parse(vmi)
+		vmi.Namespace = "default"
 		return Instance(vmi, nil, r)
 	}
 	return nil, nil
@@ -72,12 +72,6 @@ func TestRefusedManifests(t *testing.T) {
 		t.Fatalf("manifests are %v, %v: want more", files, err)
 	}
 	r := request()
-	r.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
-		complete := vmi.DeepCopy()
-		complete.Namespace = "default"
-		defaults.Instance(complete, r.Configuration)
-		return convert.Faults(convert.Input{Instance: complete, Configuration: r.Configuration})
-	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
 )
 
 // Request is what is known of a request beside its objects. Its functions may be called
@@ -27,12 +28,6 @@ type Request struct {
 	Own bool
 	// VMMs and Hypervisors are the names that annotations may choose from.
 	VMMs, Hypervisors []string
-	// Plan says what of an instance no VMM can do. It returns nil, or spec.FieldErrors or
-	// an aggregate of field.Errors about the instance, which are reported by the fields
-	// that they come from, or any other error. It is asked only for an instance whose supported
-	// fields have no faults of their own, one made from a VirtualMachine's template before
-	// its defaults, and must not change it. Without it nothing is asked.
-	Plan func(*kubevirtv1.VirtualMachineInstance) error
 	// Root is where the VirtualMachine or the instance is in the object that the user writes; nil: it is
 	// that object.
 	Root *field.Path
@@ -77,10 +72,10 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 		faults = append(faults, reservedLabels(vmi.Labels, nil, r.Root.Child("metadata", "labels"))...)
 	}
 	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, &vmi.Spec, notes)
-	own := r.spec(vmi, at)
-	faults = slices.Concat(faults, annotationFaults, own)
+	own := append(annotationFaults, r.spec(vmi, at)...)
+	faults = append(faults, own...)
 	if len(own) == 0 {
-		faults = append(faults, news(r.plan(vmi, at, notes), faults)...)
+		faults = append(faults, r.plan(vmi, convert.Place{Spec: at, Annotations: notes})...)
 	}
 	return bounded(faults, slices.Concat(warnings, annotationWarnings, differences(&vmi.Spec, at)))
 }
@@ -96,7 +91,7 @@ func (r Request) spec(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) fi
 		r.onARM(s, domain),
 		r.firmware(s, domain.Child("firmware")),
 		features(s.Domain.Features, domain.Child("features")),
-		r.disks(vmi, domain.Child("devices", "disks")),
+		disks(s, domain.Child("devices", "disks")),
 		bootOrder(s, domain.Child("devices")),
 		otherDevices(s, domain.Child("devices")),
 		volumes(s, at.Child("volumes")),

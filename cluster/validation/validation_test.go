@@ -1,8 +1,6 @@
 package validation
 
 import (
-	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
-	"github.com/vmlet/vmlet/spec"
 )
 
 func request() Request {
@@ -44,10 +41,11 @@ func parse(t *testing.T, text string, into any) {
 func machine(t *testing.T, text string) *kubevirtv1.VirtualMachine {
 	t.Helper()
 	vm := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
-	vm.Spec.Template = &kubevirtv1.VirtualMachineInstanceTemplateSpec{
-		Spec: instance(t, "{volumes: [{name: root, containerDisk: {image: quay.io/example/disk}}]}").Spec,
-	}
+	vm.Spec.Template = &kubevirtv1.VirtualMachineInstanceTemplateSpec{Spec: instance(t, "{}").Spec}
 	parse(t, text, &vm.Spec)
+	if template := vm.Spec.Template; template != nil && template.Spec.Volumes == nil {
+		parse(t, "[{name: root, containerDisk: {image: quay.io/example/disk}}]", &template.Spec.Volumes)
+	}
 	return vm
 }
 
@@ -173,8 +171,8 @@ func TestInstance(t *testing.T) {
 			"spec.domain.devices.disks[1].name Duplicate", "spec.domain.devices.disks[2].name add it or remove", "spec.domain.devices.disks[3].name empty CD-ROM",
 		}},
 		{disk("{name: a, shareable: true}, {name: b, shareable: true, disk: {}}"), []string{"spec.domain.devices.disks[0].shareable use a persistentVolumeClaim"}},
-		{disk("{name: a, disk: {readonly: true}}, {name: b, disk: {readonly: true, bus: usb}}"), []string{"spec.domain.devices.disks[0].disk.bus can't be read-only"}},
-		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, disk: {bus: sata}}]}}}", []string{"spec.domain.devices.disks[0].disk.bus can't be read-only"}},
+		{disk("{name: a, disk: {readonly: true}}, {name: b, disk: {readonly: true, bus: usb}}"), []string{"spec.domain.devices.disks[0].disk.readonly no read-only SATA disk"}},
+		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, disk: {bus: sata}}]}}}", []string{"spec.domain.devices.disks[0].disk.readonly no read-only SATA disk"}},
 		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, cdrom: {}}]}}}", nil},
 		{"{architecture: arm64, volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c}]}}}", nil},
 		{disk("{name: a, serial: " + strings.Repeat("a", 257) + "}"), []string{"spec.domain.devices.disks[0].serial Too long"}},
@@ -197,7 +195,7 @@ func TestInstance(t *testing.T) {
 			"spec.volumes[1].dataVolume.name volumes[0] has this claim", "spec.volumes[2].ephemeral.persistentVolumeClaim.claimName volumes[0] has this claim",
 		}},
 		{volume("{name: a, ephemeral: {persistentVolumeClaim: {claimName: c}}}, {name: b, ephemeral: {persistentVolumeClaim: {claimName: c}}}, {name: c, dataVolume: {name: c}}"), []string{"spec.volumes[2].dataVolume.name volumes[0] has this claim"}},
-		{volume("{name: a, persistentVolumeClaim: {claimName: c, readOnly: true}}, {name: b, persistentVolumeClaim: {claimName: c, readOnly: true}}"), nil},
+		{"{domain: {devices: {disks: [{name: a, disk: {bus: virtio}}, {name: b, disk: {bus: virtio}}]}}, volumes: [{name: a, persistentVolumeClaim: {claimName: c, readOnly: true}}, {name: b, persistentVolumeClaim: {claimName: c, readOnly: true}}]}", nil},
 		{volume("{name: a, cloudInitNoCloud: {userData: x, networkDataSecretRef: {name: n}}}, {name: b, cloudInitConfigDrive: {userDataBase64: eA==}}"), nil},
 		{volume("{name: a, cloudInitNoCloud: {}}"), []string{"spec.volumes[0].cloudInitNoCloud user data or network data"}},
 		{volume("{name: a, cloudInitConfigDrive: {secretRef: {}, networkDataBase64: '%'}}"), []string{"spec.volumes[0].cloudInitConfigDrive.secretRef.name of the Secret", "spec.volumes[0].cloudInitConfigDrive.networkDataBase64 not base64"}},
@@ -273,7 +271,7 @@ func TestInstance(t *testing.T) {
 			"spec.accessCredentials[1].sshPublicKey.source.secret has to be set", "spec.accessCredentials[1].sshPublicKey.propagationMethod.configDrive add one",
 		}},
 		// The pod.
-		{"{hostname: web-1, subdomain: db, dnsPolicy: None, dnsConfig: {nameservers: [1.1.1.1], searches: [a.b, _tcp.a_b]}, nodeSelector: {a/b: c}, tolerations: [{operator: Exists}], priorityClassName: high}", nil},
+		{"{domain: {devices: {autoattachPodInterface: false}}, hostname: web-1, subdomain: db, dnsPolicy: None, dnsConfig: {nameservers: [1.1.1.1], searches: [a.b, _tcp.a_b]}, nodeSelector: {a/b: c}, tolerations: [{operator: Exists}], priorityClassName: high}", nil},
 		{"{hostname: web.1, subdomain: A, serviceAccountName: _, schedulerName: A, priorityClassName: ' '}", []string{
 			"spec.hostname dots", "spec.subdomain label", "spec.serviceAccountName subdomain", "spec.schedulerName subdomain", "spec.priorityClassName subdomain",
 		}},
@@ -558,22 +556,31 @@ func TestDeletedObjectsPass(t *testing.T) {
 	compare(t, "instance", faults, nil)
 }
 
+// TestPlan: what no VMM can do is reported by the fields that it comes from, in instances and in templates.
 func TestPlan(t *testing.T) {
-	const text = "{domain: {cpu: {features: [{name: x}]}, devices: {disks: [{name: a, cdrom: {}}, {name: b}], interfaces: [{name: n}], inputs: [{name: i, type: tablet}]}}, " +
-		"networks: [{name: n, pod: {}}], volumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}]}"
-	for name, want := range map[string]string{
-		"disks[0].bus": "domain.devices.disks[0].cdrom.bus", "networks[0].mac": "domain.devices.interfaces[0].macAddress", "boot.kernel.path": "domain.firmware.kernelBoot.container.kernelPath", "": "",
+	const disk = "volumes: [{name: a, emptyDisk: {capacity: 1Gi}}]}"
+	for _, c := range []struct{ vmm, hypervisor, spec, want string }{
+		{"cloud-hypervisor", "kvm", "{domain: {devices: {disks: [{name: a, cdrom: {}}]}}, " + disk, "spec.domain.devices.disks[0] or set the annotation vmlet.io/vmm: qemu"},
+		{"cloud-hypervisor", "kvm", "{domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}, " + disk, "spec.domain.devices.disks[0].disk.bus or set the annotation vmlet.io/vmm: qemu"},
+		{"cloud-hypervisor", "emulation", "{domain: {devices: {}}, volumes: []}", "metadata.annotations[vmlet.io/hypervisor] cloud-hypervisor"},
+		{"qemu", "kvm", "{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, persistentVolumeClaim: {claimName: c, readOnly: true}}]}", "spec.domain.devices.disks[0].disk.readonly want the bus virtio"},
+		{"qemu", "kvm", "{domain: {devices: {}}}", ""},
 	} {
-		r := request()
-		r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
-			return spec.FieldErrors{{Field: name, Message: "can't be had", UseVMM: "qemu"}}
+		vmi := instance(t, c.spec)
+		vmi.Annotations = map[string]string{contract.AnnotationVMM: c.vmm, contract.AnnotationHypervisor: c.hypervisor}
+		faults, _ := Instance(vmi, nil, request())
+		var want []string
+		if c.want != "" {
+			want = []string{c.want}
 		}
-		below := strings.TrimSuffix("spec."+want, ".")
-		faults, _ := Instance(instance(t, text), nil, r)
-		compare(t, name, faults, []string{below + " can't be had, or set the annotation vmlet.io/vmm: qemu"})
-		vm := machine(t, "{runStrategy: Halted, template: {spec: "+text+"}}")
-		faults, _ = Machine(vm, nil, r)
-		compare(t, name, faults, []string{strings.Replace(below, "spec", "spec.template.spec", 1) + " can't be had"})
+		compare(t, c.spec, faults, want)
+		vm := machine(t, "{runStrategy: Halted, template: {spec: "+c.spec+"}}")
+		vm.Spec.Template.Annotations = vmi.Annotations
+		for i := range want {
+			want[i] = strings.Replace(strings.Replace(want[i], "spec", "spec.template.spec", 1), "metadata.", "spec.template.metadata.", 1)
+		}
+		faults, _ = Machine(vm, nil, request())
+		compare(t, "machine: "+c.spec, faults, want)
 	}
 }
 
@@ -604,66 +611,27 @@ func TestBindingAdvice(t *testing.T) {
 	compare(t, "saved, as advised", faults, nil)
 }
 
-func TestPlanOfAnnotations(t *testing.T) {
-	r := request()
-	r.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
-		if vmi.Name != "web" || vmi.Namespace != "default" || vmi.Annotations["vmlet.io/vmm"] != "qemu" {
-			return fmt.Errorf("the instance is %v", vmi.ObjectMeta)
-		}
-		return spec.FieldErrors{{Field: "vmm", Message: "no"}, {Field: "hypervisor", Message: "neither"}}
-	}
-	vm := machine(t, "{template: {metadata: {annotations: {vmlet.io/vmm: qemu}}}}")
-	faults, _ := Machine(vm, nil, r)
-	compare(t, "machine", faults, []string{"spec.template.metadata.annotations[vmlet.io/vmm] no", "spec.template.metadata.annotations[vmlet.io/hypervisor] neither"})
-	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
-		return field.ErrorList{field.Required(field.NewPath("spec", "domain", "cpu"), "want it"), field.Required(field.NewPath("metadata", "name"), "want that")}.ToAggregate()
-	}
-	if faults[0].ErrorBody() != "Invalid value: no" {
-		t.Errorf("it quotes a value that nobody wrote: %s", faults[0].ErrorBody())
-	}
-	faults, _ = Machine(machine(t, "{}"), nil, r)
-	compare(t, "several", faults, []string{"spec.template.spec.domain.cpu want it", "metadata.name want that"})
-	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error { return errors.New("the specification is too long") }
-	faults, _ = Instance(instance(t, "{}"), nil, r)
-	compare(t, "another error", faults, []string{"spec the specification is too long"})
-	if faults[0].ErrorBody() != "Invalid value: the specification is too long" {
-		t.Errorf("it quotes a value that nobody wrote: %s", faults[0].ErrorBody())
-	}
-	r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
-		t.Error("asked about an instance with faults")
-		return nil
-	}
-	faults, _ = Instance(instance(t, "{hostname: .}"), nil, r)
-	compare(t, "with faults", faults, []string{"spec.hostname "})
-}
-
 // TestPlanBesideOtherFaults: what no VMM can do is reported with what is refused, and nothing
 // twice.
 func TestPlanBesideOtherFaults(t *testing.T) {
-	const text = "{domain: {devices: {tpm: {}, disks: [{name: a}, {name: h}]}}, volumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: h, hostDisk: {path: /h, type: Disk}}]}"
-	const tpm, host = "spec.domain.devices.tpm no TPM", "spec.volumes[1].hostDisk files of the node"
-	for _, c := range []struct {
-		plan error
-		want []string
-	}{
-		{nil, []string{tpm, host}},
-		{spec.FieldErrors{{Field: "disks[0].bus", Message: "no"}}, []string{tpm, host, "spec.domain.devices.disks[0].disk.bus no"}},
-		{spec.FieldErrors{{Field: "devices", Message: "no"}}, []string{tpm, host, "spec.domain.devices no"}},
-		{field.ErrorList{
-			field.Forbidden(field.NewPath("spec", "volumes").Index(1), "no"), field.Forbidden(field.NewPath("spec", "volumes").Index(1).Child("hostDisk", "path"), "no"),
-			field.Forbidden(field.NewPath("spec", "domain", "devices", "tpm"), "no"), field.Forbidden(field.NewPath("spec", "domain", "devices", "tpms"), "no"),
-		}.ToAggregate(), []string{tpm, host, "spec.domain.devices.tpms no"}},
-	} {
-		r := request()
-		r.Plan = func(*kubevirtv1.VirtualMachineInstance) error { return c.plan }
-		faults, _ := Instance(instance(t, text), nil, r)
-		compare(t, fmt.Sprint(c.plan), faults, c.want)
-		for i := range c.want {
-			c.want[i] = strings.Replace(c.want[i], "spec", "spec.template.spec", 1)
-		}
-		faults, _ = Machine(machine(t, "{template: {spec: "+text+"}}"), nil, r)
-		compare(t, fmt.Sprint("machine: ", c.plan), faults, c.want)
+	const text = "{domain: {devices: {tpm: {}, disks: [{name: a}, {name: h}]}}, volumes: [{name: a, persistentVolumeClaim: {claimName: c, readOnly: true}}, {name: h, hostDisk: {path: /h, type: Disk}}]}"
+	want := []string{"spec.domain.devices.tpm no TPM", "spec.volumes[1].hostDisk files of the node", "spec.domain.devices.disks[0].disk.readonly want the bus virtio"}
+	faults, _ := Instance(instance(t, text), nil, request())
+	compare(t, "instance", faults, want)
+	for i := range want {
+		want[i] = strings.Replace(want[i], "spec", "spec.template.spec", 1)
 	}
+	faults, _ = Machine(machine(t, "{template: {spec: "+text+"}}"), nil, request())
+	compare(t, "machine", faults, want)
+
+	vmi := instance(t, strings.Replace(strings.Replace(text, "tpm: {}, ", "", 1), ", {name: h, hostDisk: {path: /h, type: Disk}}]", "], hostname: .", 1))
+	vmi.Spec.Domain.Devices.Disks = vmi.Spec.Domain.Devices.Disks[:1]
+	faults, _ = Instance(vmi, nil, request())
+	compare(t, "what is at fault itself is not planned for", faults, []string{"spec.hostname "})
+	vmi = instance(t, "{domain: {devices: {}}}")
+	vmi.Annotations = map[string]string{contract.AnnotationVMM: "xen"}
+	faults, _ = Instance(vmi, nil, request())
+	compare(t, "an unknown VMM", faults, []string{"metadata.annotations[vmlet.io/vmm] supported values"})
 }
 
 func TestAnswersAreBounded(t *testing.T) {
@@ -680,9 +648,6 @@ func FuzzValidation(f *testing.F) {
 	f.Add(`{"metadata":{"labels":{"a":"b"}},"spec":{"dataVolumeTemplates":[{}],"template":{"spec":{"livenessProbe":{"httpGet":{}},"topologySpreadConstraints":[{}],"tolerations":[{}],"networks":[{"pod":{}}],"volumes":[{"downwardAPI":{"fields":[{}]}}]}}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r := request()
-		r.Plan = func(*kubevirtv1.VirtualMachineInstance) error {
-			return spec.FieldErrors{{Field: "disks[0].bus"}, {Field: "networks[0]"}}
-		}
 		var vm kubevirtv1.VirtualMachine
 		if yaml.Unmarshal([]byte(text), &vm) == nil {
 			Machine(&vm, nil, r)
