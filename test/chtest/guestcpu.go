@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
@@ -20,6 +21,7 @@ type machine struct {
 	console *console
 	knobs   func() Knobs
 	leave   func(reset bool)
+	disk    *os.File // on which it counts, too; nil: on none
 
 	button chan struct{} // holds one press
 	stop   chan struct{} // nil while it doesn't run
@@ -42,6 +44,7 @@ func (m *machine) boot(o guest.PVHOptions) {
 	}
 	binary.LittleEndian.PutUint64(page[optionsAt:], uint64(len(options)))
 	copy(page[optionsAt+8:], options)
+	m.bootsToWitness()
 	m.print("%s", guest.UpLine)
 	if p := o.Memory; p.MiB > 0 {
 		m.eachPage(p, func(_ uint64, have []byte, want []uint32) bool {
@@ -56,7 +59,7 @@ func (m *machine) boot(o guest.PVHOptions) {
 
 // options are what boot has put into memory. In other memory there are none.
 func (m *machine) options() (o guest.PVHOptions) {
-	page := m.ram.at(0)[optionsAt:4096]
+	page := m.ram.at(0)[optionsAt:witnessAt]
 	size := min(binary.LittleEndian.Uint64(page), uint64(len(page)-8))
 	_ = json.Unmarshal(page[8:8+size], &o)
 	return o
@@ -100,12 +103,16 @@ func (m *machine) loop(stop <-chan struct{}, done chan<- struct{}) {
 	}
 	timer := time.NewTicker(tick)
 	defer timer.Stop()
+	witness, bears := time.NewTicker(witnessInterval), m.disk != nil
+	defer witness.Stop()
 	for alive := m.count(); alive; {
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
 			alive = m.count()
+		case <-witness.C:
+			bears = bears && m.bear() == nil
 		case key := <-m.console.keys:
 			alive = m.key(key)
 		case <-m.button:

@@ -49,6 +49,7 @@ func (m *VMM) newVM(restore *restoring) (*vm, error) {
 		v.end()
 		return nil, err
 	}
+	v.machine.disk = v.witnessDisk()
 	return v, nil
 }
 
