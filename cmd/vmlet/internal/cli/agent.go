@@ -11,7 +11,7 @@ import (
 // agentProgram is the agent's, which this program has nothing of.
 const agentProgram = "vmlet-agent"
 
-func (a *app) agentCmd() *cobra.Command {
+func (a *nodeCommands) agentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent that the other commands talk to",
@@ -36,7 +36,7 @@ from the folder of this program, else from PATH. See: vmlet-agent --help`,
 
 // findAgent returns the path of vmlet-agent: that beside this program is of the same
 // version, most likely.
-func (a *app) findAgent() (string, error) {
+func (a *nodeCommands) findAgent() (string, error) {
 	beside := filepath.Join(filepath.Dir(a.Program), agentProgram)
 	if path, err := exec.LookPath(beside); err == nil {
 		return path, nil

@@ -40,7 +40,7 @@ func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
 
 // capabilitiesDocument asks the machine. Nothing that it finds is an error: the
 // document says it. A faulty configuration is one.
-func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*capabilitiesv1.Capabilities, error) {
+func (a *nodeCommands) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*capabilitiesv1.Capabilities, error) {
 	// A process of some milliseconds and MiB ends before it has garbage worth
 	// collecting: doing so took a quarter of its CPU time, on a busy machine more.
 	debug.SetGCPercent(gcPercent)
@@ -61,7 +61,7 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 
 // answersFolder is where answers are kept: the agent's folder, so that both
 // have the same, or else the user's own; empty: nowhere.
-func (a *app) answersFolder(stateDir string) string {
+func (a *nodeCommands) answersFolder(stateDir string) string {
 	if unix.Access(stateDir, unix.W_OK|unix.X_OK) == nil {
 		return stateDir
 	}

@@ -66,7 +66,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // Main runs the client with arguments (without the program's name) and returns
 // its exit code. Cancelling ctx is what Ctrl-C does.
 func Main(ctx context.Context, env Env, args []string) int {
-	a := &app{Env: env}
+	a := newApp(env)
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -78,14 +78,18 @@ func Main(ctx context.Context, env Env, args []string) int {
 	return code
 }
 
-// app is one run of the client.
+// app is one run of the client: its commands, and how it ended.
 type app struct {
-	Env
-	socket  string
-	timeout time.Duration
-	client  *client // nil before the first connect
+	*agent
 	// running: the arguments made sense, the command itself has begun.
 	running bool
+}
+
+func newApp(env Env) *app { return &app{agent: &agent{streams: &streams{Env: env}}} }
+
+// streams are where the client reads and writes.
+type streams struct {
+	Env
 	// unwritten is why something could not be written to standard output; nil: all was.
 	unwritten error
 }
@@ -114,7 +118,7 @@ cannot be reached, for which a command waits 5 seconds.`,
 		SilenceErrors: true,
 
 		SuggestionsMinimumDistance: 2, // cobra's own, where it makes suggestions itself
-		Args:                       a.unknownCommand,
+		Args:                       unknownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.Stdin)
@@ -137,9 +141,9 @@ cannot be reached, for which a command waits 5 seconds.`,
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "help":
-			c.Args = a.knownCommand
+			c.Args = knownCommand
 		case "completion":
-			c.Args, c.RunE = a.unknownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			c.Args, c.RunE = unknownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	a.wrap(root)
@@ -162,11 +166,13 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add(groupLife, a.runCmd(), a.createCmd(), a.startCmd(), a.stopCmd(), a.killCmd(), a.pauseCmd(), a.resumeCmd(), a.resetCmd(),
-		a.resizeCmd(), a.attachCmd(), a.detachCmd(), a.deleteCmd())
-	add(groupLook, a.listCmd(), a.getCmd(), a.consoleCmd(), a.logsCmd(), a.eventsCmd())
-	add(groupImage, a.saveCmd(), a.restoreCmd(), a.imageCmd())
-	add(groupNode, a.agentCmd(), a.topologyCmd(), a.probeCmd(), a.overheadCmd(), a.nodeCmd(), a.labelsCmd(), a.versionCmd())
+	life, devices, look := &lifeCommands{a.agent}, &deviceCommands{a.agent}, &lookCommands{a.agent}
+	image, node := &imageCommands{a.agent}, &nodeCommands{a.agent}
+	add(groupLife, life.runCmd(), life.createCmd(), life.startCmd(), life.stopCmd(), life.killCmd(), life.pauseCmd(), life.resumeCmd(), life.resetCmd(),
+		devices.resizeCmd(), devices.attachCmd(), devices.detachCmd(), life.deleteCmd())
+	add(groupLook, look.listCmd(), look.getCmd(), look.consoleCmd(), look.logsCmd(), look.eventsCmd())
+	add(groupImage, image.saveCmd(), image.restoreCmd(), image.imageCmd())
+	add(groupNode, node.agentCmd(), node.topologyCmd(), node.probeCmd(), node.overheadCmd(), node.nodeCmd(), node.labelsCmd(), node.versionCmd())
 }
 
 // wrap notes when a command begins: whatever goes wrong before is wrong usage.
@@ -182,7 +188,7 @@ func (a *app) wrap(cmd *cobra.Command) {
 	}
 }
 
-func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
+func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -193,10 +199,10 @@ func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
 }
 
 // knownCommand wants the words after `help` to be a command.
-func (a *app) knownCommand(help *cobra.Command, words []string) error {
+func knownCommand(help *cobra.Command, words []string) error {
 	found, rest, err := help.Root().Find(words)
 	if err == nil && found.HasSubCommands() {
-		err = a.unknownCommand(found, rest)
+		err = unknownCommand(found, rest)
 	}
 	return err
 }
@@ -209,13 +215,13 @@ func outputFlag(cmd *cobra.Command, formats ...output.Format) *output.Flag {
 	return f
 }
 
-func (a *app) printf(format string, args ...any) {
+func (a *streams) printf(format string, args ...any) {
 	if _, err := fmt.Fprint(a.Stdout, output.Printable(fmt.Sprintf(format, args...), true)); err != nil && a.unwritten == nil {
 		a.unwritten = err
 	}
 }
 
 // notef tells the user something beside the result.
-func (a *app) notef(format string, args ...any) {
+func (a *streams) notef(format string, args ...any) {
 	fmt.Fprintln(a.Stderr, output.Printable(fmt.Sprintf(format, args...), true))
 }

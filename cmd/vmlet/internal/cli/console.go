@@ -14,7 +14,7 @@ import (
 
 const defaultEscape = "^]"
 
-func (a *app) consoleCmd() *cobra.Command {
+func (a *lookCommands) consoleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console NAME",
 		Short: "Use a machine's serial console; ^] leaves it",
@@ -58,7 +58,7 @@ func escapeFlag(cmd *cobra.Command) *string {
 }
 
 // escapeKey returns the key that leaves: none by default where a program types.
-func (a *app) escapeKey(cmd *cobra.Command, flag string) (terminal.Escape, error) {
+func (a *streams) escapeKey(cmd *cobra.Command, flag string) (terminal.Escape, error) {
 	if !cmd.Flags().Changed("escape") && !terminal.Is(a.Stdin) {
 		return terminal.Escape{}, nil
 	}
@@ -71,7 +71,7 @@ func (a *app) escapeKey(cmd *cobra.Command, flag string) (terminal.Escape, error
 
 // attach connects the standard streams with a console until the machine ends
 // or the user leaves. An interruption is an error, context.Canceled.
-func (a *app) attach(ctx context.Context, c *client, name string, key terminal.Escape) (left bool, err error) {
+func (a *streams) attach(ctx context.Context, c *client, name string, key terminal.Escape) (left bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.AttachConsole(ctx)

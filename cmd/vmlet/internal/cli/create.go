@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-func (a *app) createCmd() *cobra.Command {
+func (a *lifeCommands) createCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create -f FILE...",
 		Short: "Make machines of specifications without starting them",
@@ -63,7 +63,7 @@ type fileError struct {
 func (e *fileError) Error() string { return e.file + ": " + e.err.Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
-func (a *app) create(ctx context.Context, specs []fileSpec) error {
+func (a *lifeCommands) create(ctx context.Context, specs []fileSpec) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (a *app) create(ctx context.Context, specs []fileSpec) error {
 }
 
 // readSpec reads a specification and makes its paths absolute.
-func (a *app) readSpec(ctx context.Context, file string) (*specv1.VirtualMachineSpec, error) {
+func (a *streams) readSpec(ctx context.Context, file string) (*specv1.VirtualMachineSpec, error) {
 	read, name, dir := func() ([]byte, error) { return machineflags.ReadFile(file) }, file, filepath.Dir(file)
 	if file == "-" {
 		name, dir = "standard input", "."

@@ -30,6 +30,14 @@ type client struct {
 	conn *grpc.ClientConn
 }
 
+// agent is where the commands find the agent.
+type agent struct {
+	*streams
+	socket  string
+	timeout time.Duration
+	client  *client // nil before the first connect
+}
+
 // How long a command waits for an agent that is coming up, as `vmlet agent & vmlet run`
 // has it; when it says so; and how often it looks. An agent listens within a second of its
 // start, so the wait is for slow machines, and short where no agent runs at all.
@@ -41,10 +49,10 @@ const (
 
 // connect returns the connection to the agent, making it the first time. It waits for an
 // agent that is coming up.
-func (a *app) connect(ctx context.Context) (*client, error) { return a.connectWithin(ctx, agentWait) }
+func (a *agent) connect(ctx context.Context) (*client, error) { return a.connectWithin(ctx, agentWait) }
 
 // connectWithin is connect with another limit; 0: it does not wait.
-func (a *app) connectWithin(ctx context.Context, wait time.Duration) (*client, error) {
+func (a *agent) connectWithin(ctx context.Context, wait time.Duration) (*client, error) {
 	if a.client != nil {
 		return a.client, nil
 	}
@@ -79,7 +87,7 @@ func (a *app) connectWithin(ctx context.Context, wait time.Duration) (*client, e
 
 // dialWithin dials until it succeeds or fails for another reason than that nobody listens
 // yet. Only the pauses count towards the limit.
-func (a *app) dialWithin(ctx context.Context, wait time.Duration) (net.Conn, error) {
+func (a *agent) dialWithin(ctx context.Context, wait time.Duration) (net.Conn, error) {
 	for waited := time.Duration(0); ; waited += agentPoll {
 		conn, err := a.Dial(ctx, a.socket)
 		absent := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
@@ -95,7 +103,7 @@ func (a *app) dialWithin(ctx context.Context, wait time.Duration) (net.Conn, err
 	}
 }
 
-func (a *app) close() {
+func (a *agent) close() {
 	if a.client != nil {
 		a.client.conn.Close()
 	}
@@ -118,7 +126,7 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 
 // unary gives every call its deadline and tells a lost agent from one that
 // answers.
-func (a *app) unary(l *link) grpc.UnaryClientInterceptor {
+func (a *agent) unary(l *link) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if a.timeout > 0 {
 			var cancel context.CancelFunc

@@ -12,7 +12,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-func (a *app) eventsCmd() *cobra.Command {
+func (a *lookCommands) eventsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "events [NAME]",
 		Short:             "Print what has happened to machines",
@@ -61,7 +61,7 @@ func (a *app) eventsCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printEvent(format output.Format, e *nodev1.Event) error {
+func (a *lookCommands) printEvent(format output.Format, e *nodev1.Event) error {
 	switch format {
 	case output.JSON, output.YAML:
 		return output.Line(a.Stdout, format, e)

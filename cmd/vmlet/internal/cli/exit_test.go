@@ -138,7 +138,8 @@ func TestExitCodesAndErrors(t *testing.T) {
 }
 
 func TestPermissionDenied(t *testing.T) {
-	a := &app{running: true}
+	a := newApp(Env{})
+	a.running = true
 	code, text := a.explain(t.Context(), &noAgentError{"/run/vmlet/vmlet.sock", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}})
 	if code != exitNoAgent || !strings.Contains(text, "permission denied to uid") || !strings.Contains(text, "run this as root") {
 		t.Errorf("%d %s", code, text)

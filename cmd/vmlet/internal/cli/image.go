@@ -15,7 +15,10 @@ import (
 	"github.com/vmlet/vmlet/memory"
 )
 
-func (a *app) imageCmd() *cobra.Command {
+// imageCommands save and restore VMs.
+type imageCommands struct{ *agent }
+
+func (a *imageCommands) imageCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Look at saved images; needs no agent",
@@ -26,7 +29,7 @@ func (a *app) imageCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) imageInspectCmd() *cobra.Command {
+func (a *imageCommands) imageInspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "inspect DIR",
 		Short:             "Show what an image is; its data is not read",
@@ -58,7 +61,7 @@ func (a *app) imageInspectCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) describeImage(path string, m *memory.Manifest) [][]string {
+func (a *imageCommands) describeImage(path string, m *memory.Manifest) [][]string {
 	rows := [][]string{
 		{"Image:", path},
 		{"ID:", m.ID},
@@ -104,7 +107,7 @@ func machineName(spec json.RawMessage) string {
 	return s.Name
 }
 
-func (a *app) imageVerifyCmd() *cobra.Command {
+func (a *imageCommands) imageVerifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:               "verify DIR...",
 		Short:             "Read whole images and compare them with their checksums",
@@ -123,7 +126,7 @@ func (a *app) imageVerifyCmd() *cobra.Command {
 	}
 }
 
-func (a *app) verifyImage(cmd *cobra.Command, dir string) (err error) {
+func (a *imageCommands) verifyImage(cmd *cobra.Command, dir string) (err error) {
 	img, err := memory.Open(dir)
 	if err != nil {
 		return err

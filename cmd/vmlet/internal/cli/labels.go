@@ -34,7 +34,7 @@ type labelsFlags struct {
 	hypervisor, previous, write string
 }
 
-func (a *app) labelsCmd() *cobra.Command {
+func (a *nodeCommands) labelsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "labels",
 		Short: "Print the labels that this node would carry in Kubernetes",
@@ -75,7 +75,7 @@ they were; without, they are missing.`,
 }
 
 // putLabels prints or writes the labels that follow from a document.
-func (a *app) putLabels(doc *capabilitiesv1.Capabilities, f *labelsFlags, previous map[string]string, format output.Format) error {
+func (a *nodeCommands) putLabels(doc *capabilitiesv1.Capabilities, f *labelsFlags, previous map[string]string, format output.Format) error {
 	wanted := f.hypervisor
 	if wanted == hypervisor.NameAuto {
 		wanted = ""
@@ -104,7 +104,7 @@ func (a *app) putLabels(doc *capabilitiesv1.Capabilities, f *labelsFlags, previo
 }
 
 // labelNotes says on the standard error what is not known.
-func (a *app) labelNotes(doc *capabilitiesv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
+func (a *nodeCommands) labelNotes(doc *capabilitiesv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
 	if w := doc.GetDefaultHypervisorWarning(); w != "" {
 		a.notef("%s", w)
 	}

@@ -33,7 +33,7 @@ func nodeDocument(t *testing.T, name string) *capabilitiesv1.Capabilities {
 func putLabels(t *testing.T, doc *capabilitiesv1.Capabilities, f labelsFlags, format output.Format) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes strings.Builder
-	a := &app{Env: Env{Stdout: &out, Stderr: &notes}}
+	a := &nodeCommands{newApp(Env{Stdout: &out, Stderr: &notes}).agent}
 	previous, err := f.before()
 	if err != nil {
 		return "", "", err

@@ -19,12 +19,15 @@ import (
 // waiting for guests.
 const atOnce = 16
 
+// lifeCommands run VMs and end them.
+type lifeCommands struct{ *agent }
+
 // action does something to one machine and returns the word for it.
 type action func(ctx context.Context, c *client, name string) (done string, err error)
 
 // each does it to every name, up to parallel of them at a time, and tells what
 // was done in the order of the names. It goes on after a failure.
-func (a *app) each(ctx context.Context, names []string, parallel int, do action) error {
+func (a *lifeCommands) each(ctx context.Context, names []string, parallel int, do action) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -61,7 +64,7 @@ func (a *app) each(ctx context.Context, names []string, parallel int, do action)
 }
 
 // machineCmd is a command with one or more names.
-func (a *app) machineCmd(verb, short, example string, complete func(nodev1.State) bool) *cobra.Command {
+func (a *lifeCommands) machineCmd(verb, short, example string, complete func(nodev1.State) bool) *cobra.Command {
 	return &cobra.Command{
 		Use:               verb + " NAME...",
 		Short:             short,
@@ -71,7 +74,7 @@ func (a *app) machineCmd(verb, short, example string, complete func(nodev1.State
 	}
 }
 
-func (a *app) startCmd() *cobra.Command {
+func (a *lifeCommands) startCmd() *cobra.Command {
 	cmd := a.machineCmd("start", "Boot machines; one that is saved goes on where it was",
 		"  vmlet start web-1\n  vmlet start --cold web-1   # forget the saved memory", startable)
 	var req nodev1.StartVMRequest
@@ -87,7 +90,7 @@ func (a *app) startCmd() *cobra.Command {
 }
 
 // start starts a machine, showing the progress of a restore.
-func (a *app) start(ctx context.Context, c *client, req *nodev1.StartVMRequest) (*nodev1.VirtualMachine, error) {
+func (a *lifeCommands) start(ctx context.Context, c *client, req *nodev1.StartVMRequest) (*nodev1.VirtualMachine, error) {
 	stream, err := c.StartVM(ctx, req)
 	if err != nil {
 		return nil, err
@@ -104,7 +107,7 @@ func (a *app) start(ctx context.Context, c *client, req *nodev1.StartVMRequest) 
 
 // noteDegraded tells the user that the guest may be slow or not boot, and says nothing where
 // the agent doesn't answer: the VM is started in any case.
-func (a *app) noteDegraded(ctx context.Context, c *client, vm *nodev1.VirtualMachine) {
+func (a *lifeCommands) noteDegraded(ctx context.Context, c *client, vm *nodev1.VirtualMachine) {
 	name := vm.GetStatus().GetHypervisor()
 	if name == "" || name == hypervisor.NameEmulation {
 		return
@@ -121,7 +124,7 @@ func (a *app) noteDegraded(ctx context.Context, c *client, vm *nodev1.VirtualMac
 }
 
 // afterInterruptedStart says what became of the machine.
-func (a *app) afterInterruptedStart(ctx context.Context, c *client, name string) error {
+func (a *lifeCommands) afterInterruptedStart(ctx context.Context, c *client, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, secondChance)
 	defer cancel()
 	vm, err := a.waitState(ctx, c, name, func(s nodev1.State) bool {
@@ -133,7 +136,7 @@ func (a *app) afterInterruptedStart(ctx context.Context, c *client, name string)
 	return fmt.Errorf("start of %q interrupted: it is %s", name, stateName(vm.GetStatus().GetState()))
 }
 
-func (a *app) stopCmd() *cobra.Command {
+func (a *lifeCommands) stopCmd() *cobra.Command {
 	cmd := a.machineCmd("stop", "Press the power button, kill after a grace period",
 		"  vmlet stop web-1 web-2\n  vmlet stop --grace 2m db-1", running)
 	grace := cmd.Flags().Duration("grace", 0, "how long the guest may take (default: what the specification says, else 30s)")
@@ -160,7 +163,7 @@ func (a *app) stopCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) killCmd() *cobra.Command {
+func (a *lifeCommands) killCmd() *cobra.Command {
 	cmd := a.machineCmd("kill", "End machines at once, as if the power failed", "  vmlet kill web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
@@ -181,7 +184,7 @@ func ended(vm *nodev1.VirtualMachine, done string) string {
 	return done
 }
 
-func (a *app) pauseCmd() *cobra.Command {
+func (a *lifeCommands) pauseCmd() *cobra.Command {
 	cmd := a.machineCmd("pause", "Halt guests; their memory stays", "  vmlet pause web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
@@ -192,7 +195,7 @@ func (a *app) pauseCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) resumeCmd() *cobra.Command {
+func (a *lifeCommands) resumeCmd() *cobra.Command {
 	cmd := a.machineCmd("resume", "Let paused guests go on", "  vmlet resume web-1", paused)
 	damaged := cmd.Flags().Bool("allow-damaged", false, "also one whose memory is mapped from an image that is damaged: what it reads is wrong")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
@@ -204,7 +207,7 @@ func (a *app) resumeCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) resetCmd() *cobra.Command {
+func (a *lifeCommands) resetCmd() *cobra.Command {
 	cmd := a.machineCmd("reset", "Press the reset button: guests boot again at once", "  vmlet reset web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
@@ -215,7 +218,7 @@ func (a *app) resetCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) deleteCmd() *cobra.Command {
+func (a *lifeCommands) deleteCmd() *cobra.Command {
 	cmd := a.machineCmd("delete", "Forget machines; their disks and images stay",
 		"  vmlet delete web-1\n  vmlet delete --force web-1   # even if it runs", nil)
 	cmd.Aliases = []string{"rm"}

@@ -12,7 +12,10 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-func (a *app) listCmd() *cobra.Command {
+// lookCommands show VMs, and what they write.
+type lookCommands struct{ *agent }
+
+func (a *lookCommands) listCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ps", "ls"},
@@ -37,7 +40,7 @@ func (a *app) listCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) getCmd() *cobra.Command {
+func (a *lookCommands) getCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "get NAME",
 		Short:             "Show all that is known of a machine",
@@ -63,7 +66,7 @@ func (a *app) getCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printMachines(format output.Format, vms []*nodev1.VirtualMachine) error {
+func (a *lookCommands) printMachines(format output.Format, vms []*nodev1.VirtualMachine) error {
 	switch format {
 	case output.JSON, output.YAML:
 		return output.List(a.Stdout, format, "vms", vms)
@@ -92,7 +95,7 @@ func machineHeader(wide bool) []string {
 	return append(h, "MESSAGE")
 }
 
-func (a *app) machineRow(vm *nodev1.VirtualMachine, wide bool) []string {
+func (a *lookCommands) machineRow(vm *nodev1.VirtualMachine, wide bool) []string {
 	spec, st := vm.GetStatus().GetEffectiveSpec(), vm.GetStatus()
 	if spec == nil {
 		spec = vm.GetSpec()
@@ -111,7 +114,7 @@ func (a *app) machineRow(vm *nodev1.VirtualMachine, wide bool) []string {
 	return append(row, st.GetMessage())
 }
 
-func (a *app) wideCells(vm *nodev1.VirtualMachine) []string {
+func (a *lookCommands) wideCells(vm *nodev1.VirtualMachine) []string {
 	st := vm.GetStatus()
 	var uptime, pid, uid string
 	if p := st.GetProcess(); p.GetVmmPid() != 0 {

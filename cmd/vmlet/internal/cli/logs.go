@@ -9,7 +9,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-func (a *app) logsCmd() *cobra.Command {
+func (a *lookCommands) logsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "logs NAME",
 		Short:             "Print what a machine wrote to its console",
@@ -35,7 +35,7 @@ func (a *app) logsCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = a.copyLogs(cmd.Context(), c, req)
+		err = copyLogs(cmd.Context(), a.Stdout, c, req)
 		if *follow && cmd.Context().Err() != nil {
 			return nil // following ends with Ctrl-C
 		}
@@ -44,7 +44,7 @@ func (a *app) logsCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) copyLogs(ctx context.Context, c *client, req *nodev1.ReadLogsRequest) error {
+func copyLogs(ctx context.Context, w io.Writer, c *client, req *nodev1.ReadLogsRequest) error {
 	stream, err := c.ReadLogs(ctx, req)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a *app) copyLogs(ctx context.Context, c *client, req *nodev1.ReadLogsReque
 		if err != nil {
 			return err
 		}
-		if _, err := a.Stdout.Write(m.GetData()); err != nil {
+		if _, err := w.Write(m.GetData()); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,10 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-func (a *app) nodeCmd() *cobra.Command {
+// nodeCommands are about the node and this program.
+type nodeCommands struct{ *agent }
+
+func (a *nodeCommands) nodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "node",
 		Short:   "Show what this node can virtualise, and with what",
@@ -49,7 +52,7 @@ func (a *app) nodeCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printNode(node *nodev1.GetNodeResponse, defaultVMM string) error {
+func (a *nodeCommands) printNode(node *nodev1.GetNodeResponse, defaultVMM string) error {
 	a.printf("Node:   %s\nAgent:  %s\n\n", node.GetName(), node.GetAgentVersion())
 	rows := [][]string{{"HYPERVISOR", "LEVEL", "REASON"}}
 	for _, h := range node.GetHypervisors() {
@@ -95,7 +98,7 @@ type agentVersion struct {
 	Node    string `json:"node"`
 }
 
-func (a *app) versionCmd() *cobra.Command {
+func (a *nodeCommands) versionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program, and of the agent if it is there",
@@ -128,7 +131,7 @@ func (a *app) versionCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
+func (a *nodeCommands) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
 	c, err := a.connectWithin(cmd.Context(), 0)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
 	return n, nil
 }
 
-func (a *app) overheadCmd() *cobra.Command {
+func (a *nodeCommands) overheadCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overhead -f FILE",
 		Short: "Say what a machine costs beside its memory",
@@ -160,7 +160,7 @@ func (n *overheadNode) hypervisor(ctx context.Context, specified string) (hyperv
 	return h, err
 }
 
-func (a *app) printOverhead(b *overhead.Breakdown) error {
+func (a *nodeCommands) printOverhead(b *overhead.Breakdown) error {
 	rows := [][]string{{"PART", "REQUEST", "LIMIT", "BASIS", "NOTE"}}
 	for _, p := range b.Parts {
 		rows = append(rows, []string{p.Name, output.Bytes(p.Bytes), output.Bytes(p.Limit), string(p.Basis), p.Note})

@@ -15,6 +15,9 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
+// deviceCommands change the devices and the size of VMs.
+type deviceCommands struct{ *agent }
+
 // changeable tells the states in which a machine's devices and size can be changed.
 func changeable(s nodev1.State) bool {
 	switch s {
@@ -25,7 +28,7 @@ func changeable(s nodev1.State) bool {
 	return true
 }
 
-func (a *app) resizeCmd() *cobra.Command {
+func (a *deviceCommands) resizeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resize NAME [--vcpus NUMBER] [--memory QUANTITY]",
 		Short: "Change how many vCPUs and how much memory a machine has",
@@ -84,7 +87,7 @@ func wantedMemory(req *nodev1.ResizeVMRequest) uint64 {
 	return n
 }
 
-func (a *app) attachCmd() *cobra.Command {
+func (a *deviceCommands) attachCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach",
 		Short: "Give a machine one more disk or network interface",
@@ -93,13 +96,13 @@ next start on if it does not. Its specification changes with it, and so does
 what a save writes down.`,
 		Example: "  vmlet attach disk web-1 /srv/disks/data.img --name data\n  vmlet attach network web-1 --tap-bridge br0",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Args:    a.unknownCommand,
+		Args:    unknownCommand,
 	}
 	cmd.AddCommand(a.attachDiskCmd(), a.attachNetworkCmd())
 	return cmd
 }
 
-func (a *app) attachDevice(ctx context.Context, req *nodev1.AttachRequest) error {
+func (a *deviceCommands) attachDevice(ctx context.Context, req *nodev1.AttachRequest) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func fromNextStart(vm *nodev1.VirtualMachine) string {
 	return ", from its next start on"
 }
 
-func (a *app) attachDiskCmd() *cobra.Command {
+func (a *deviceCommands) attachDiskCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "disk NAME PATH",
 		Short:   "Give a machine one more disk",
@@ -167,7 +170,7 @@ func (a *app) attachDiskCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) attachNetworkCmd() *cobra.Command {
+func (a *deviceCommands) attachNetworkCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "network NAME {--tap-bridge BRIDGE | --tap-device DEVICE | --user}",
 		Short:             "Give a machine one more network interface",
@@ -205,7 +208,7 @@ func (a *app) attachNetworkCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) detachCmd() *cobra.Command {
+func (a *deviceCommands) detachCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach NAME DEVICE",
 		Short: "Take a disk or network interface from a machine",
@@ -238,7 +241,7 @@ next start on if it does not run.`,
 }
 
 // deviceNames are those of a machine's disks and interfaces, for completion.
-func (a *app) deviceNames(ctx context.Context, name string) []cobra.Completion {
+func (a *deviceCommands) deviceNames(ctx context.Context, name string) []cobra.Completion {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	c, err := a.connectWithin(ctx, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 )
 
-func (a *app) probeCmd() *cobra.Command {
+func (a *nodeCommands) probeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe",
 		Short: "Say what this machine can give to guests, and what is amiss",
@@ -68,7 +68,7 @@ func unready(ready bool) error {
 
 // sayings prints what another process needs to know to plan VMs for this one's
 // VMMs. Nothing is kept: a container's files go with it.
-func (a *app) sayings(ctx context.Context, f *capabilitiesFlags) error {
+func (a *nodeCommands) sayings(ctx context.Context, f *capabilitiesFlags) error {
 	cfg, err := sources.Load(f.config)
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func TestAnswersFolder(t *testing.T) {
 		{"/nonexistent/state", map[string]string{"HOME": "/proc"}, ""},
 		{"/nonexistent/state", nil, ""},
 	} {
-		a := &app{Env: Env{Getenv: func(name string) string { return c.env[name] }}}
+		a := &nodeCommands{newApp(Env{Getenv: func(name string) string { return c.env[name] }}).agent}
 		if got := a.answersFolder(c.state); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}

@@ -23,7 +23,7 @@ type progress struct {
 	bar   *mpb.Bar
 }
 
-func (a *app) newProgress(title string) *progress {
+func (a *streams) newProgress(title string) *progress {
 	p := &progress{title: title}
 	if terminal.Is(a.Stderr) && a.Getenv("TERM") != "dumb" {
 		p.bars = mpb.New(mpb.WithOutput(a.Stderr))

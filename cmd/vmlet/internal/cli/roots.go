@@ -29,7 +29,7 @@ func rootFlags(flags *pflag.FlagSet) *sysfs.Roots {
 // checkRoots returns an error that names the first folder that isn't there. The
 // facts would be missing one by one otherwise. Of a tree that was captured on another
 // machine only /sys has to be there: many such trees have no /proc.
-func (a *app) checkRoots(flags *pflag.FlagSet, r sysfs.Roots) error {
+func (a *nodeCommands) checkRoots(flags *pflag.FlagSet, r sysfs.Roots) error {
 	for _, root := range []struct{ flag, path string }{
 		{"sysfs-root", r.SysPath()}, {"proc-root", r.ProcPath()}, {"dev-root", r.DevPath()},
 	} {
@@ -50,7 +50,7 @@ func (a *app) checkRoots(flags *pflag.FlagSet, r sysfs.Roots) error {
 }
 
 // noteMixedRoots tells the user who gives one root of two.
-func (a *app) noteMixedRoots(flags *pflag.FlagSet) {
+func (a *nodeCommands) noteMixedRoots(flags *pflag.FlagSet) {
 	if flags.Changed("sysfs-root") != flags.Changed("proc-root") {
 		a.notef("vmlet: two machines may be mixed: give --sysfs-root and --proc-root together")
 	}

@@ -27,7 +27,7 @@ type runOptions struct {
 	escape                 *string
 }
 
-func (a *app) runCmd() *cobra.Command {
+func (a *lifeCommands) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [NAME]",
 		Short: "Make a machine and boot it, with its console here",
@@ -92,7 +92,7 @@ func completeMachineFlags(cmd *cobra.Command) {
 }
 
 // runSpec puts the specification together.
-func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runOptions, args []string) (*specv1.VirtualMachineSpec, error) {
+func (a *lifeCommands) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runOptions, args []string) (*specv1.VirtualMachineSpec, error) {
 	base := &specv1.VirtualMachineSpec{}
 	if opts.file != "" {
 		var err error
@@ -119,7 +119,7 @@ func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runO
 	return s, nil
 }
 
-func (a *app) run(ctx context.Context, s *specv1.VirtualMachineSpec, opts runOptions, key terminal.Escape) error {
+func (a *lifeCommands) run(ctx context.Context, s *specv1.VirtualMachineSpec, opts runOptions, key terminal.Escape) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (a *app) run(ctx context.Context, s *specv1.VirtualMachineSpec, opts runOpt
 		return nil
 	case status.Code(err) == codes.FailedPrecondition:
 		// It has no console, or has ended already: what it wrote is kept.
-		if err := a.copyLogs(ctx, c, &nodev1.ReadLogsRequest{Name: s.Name, Log: "console"}); err != nil {
+		if err := copyLogs(ctx, a.Stdout, c, &nodev1.ReadLogsRequest{Name: s.Name, Log: "console"}); err != nil {
 			return err
 		}
 	case err != nil:
@@ -150,7 +150,7 @@ func (a *app) run(ctx context.Context, s *specv1.VirtualMachineSpec, opts runOpt
 }
 
 // createAndStart leaves no machine behind that never ran.
-func (a *app) createAndStart(ctx context.Context, c *client, s *specv1.VirtualMachineSpec) error {
+func (a *lifeCommands) createAndStart(ctx context.Context, c *client, s *specv1.VirtualMachineSpec) error {
 	created, err := c.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: s})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (a *app) createAndStart(ctx context.Context, c *client, s *specv1.VirtualMa
 }
 
 // afterEnd waits until the machine has ended and says how.
-func (a *app) afterEnd(ctx context.Context, c *client, name string, remove bool) error {
+func (a *lifeCommands) afterEnd(ctx context.Context, c *client, name string, remove bool) error {
 	vm, err := a.waitState(ctx, c, name, startable)
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted: %s runs on; to end it: vmlet stop %s", name, name)

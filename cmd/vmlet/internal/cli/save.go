@@ -12,7 +12,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
-func (a *app) saveCmd() *cobra.Command {
+func (a *imageCommands) saveCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save NAME DIR",
 		Short: "Write a machine's memory and state to a folder, and end it",
@@ -59,7 +59,7 @@ the save up; the guest then goes on.`,
 
 // afterInterruptedSave says what became of the machine: the interruption may
 // have come too late.
-func (a *app) afterInterruptedSave(ctx context.Context, c *client, req *nodev1.SaveVMRequest) error {
+func (a *imageCommands) afterInterruptedSave(ctx context.Context, c *client, req *nodev1.SaveVMRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, secondChance)
 	defer cancel()
 	vm, err := a.waitState(ctx, c, req.Name, func(s nodev1.State) bool { return s != nodev1.State_STATE_SAVING })
@@ -73,7 +73,7 @@ func (a *app) afterInterruptedSave(ctx context.Context, c *client, req *nodev1.S
 }
 
 // waitState waits until a machine is in a fitting state.
-func (a *app) waitState(ctx context.Context, c *client, name string, fits func(nodev1.State) bool) (*nodev1.VirtualMachine, error) {
+func (a *agent) waitState(ctx context.Context, c *client, name string, fits func(nodev1.State) bool) (*nodev1.VirtualMachine, error) {
 	// The last event of the past comes too: what happens between a look and
 	// the beginning of the watch is not missed.
 	events, err := c.WatchEvents(ctx, &nodev1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
@@ -96,7 +96,7 @@ func (a *app) waitState(ctx context.Context, c *client, name string, fits func(n
 	}
 }
 
-func (a *app) restoreCmd() *cobra.Command {
+func (a *imageCommands) restoreCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DIR",
 		Short: "Make a machine of a saved image and let it go on",
@@ -146,7 +146,7 @@ func completeDir(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-func (a *app) nameThenDir() cobra.CompletionFunc {
+func (a *imageCommands) nameThenDir() cobra.CompletionFunc {
 	names := a.completeNames(running, false)
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 1 {

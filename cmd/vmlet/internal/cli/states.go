@@ -40,7 +40,7 @@ const completionTimeout = 2 * time.Second
 
 // completeNames completes the names of the machines in fitting states (nil:
 // all), one or several.
-func (a *app) completeNames(fits func(nodev1.State) bool, several bool) cobra.CompletionFunc {
+func (a *agent) completeNames(fits func(nodev1.State) bool, several bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp

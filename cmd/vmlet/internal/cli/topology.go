@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs/draw"
 )
 
-func (a *app) topologyCmd() *cobra.Command {
+func (a *nodeCommands) topologyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Show what this node is made of: processors, caches, memory, devices",
@@ -39,7 +39,7 @@ notes of JSON and YAML.`,
 	return cmd
 }
 
-func (a *app) printTopology(format output.Format, h *sysfs.Host) error {
+func (a *nodeCommands) printTopology(format output.Format, h *sysfs.Host) error {
 	switch format {
 	case output.JSON, output.YAML:
 		return output.Document(a.Stdout, format, h)
