@@ -221,8 +221,8 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		(&replicaset.Reconciler{
 			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Burst: o.PoolBurst, Now: time.Now,
 		}).Setup(m),
-		(&machine.Reconciler{
-			Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
+		(&machine.Reconciler{Observer: &machine.Observer{
+			Client: m.GetClient(), Live: live, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
 				// A cache that has started does not fail; admission fills defaults in, too.
 				if c, err := now.Configuration(ctx); err == nil {
@@ -236,7 +236,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				}
 				return c
 			},
-		}).Setup(ctx, m, uses.Changed()),
+		}, Writer: &machine.Writer{Client: m.GetClient(), Live: live, Events: distinct{m.GetEventRecorder(name)}}}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
 			Observer: &observe.Observer{
 				Client: m.GetClient(), Live: live, Agents: agents, Saves: saved, DataVolumes: cdi,

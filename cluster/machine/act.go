@@ -31,51 +31,51 @@ var errChanged = errors.New("the objects have changed")
 
 // act carries out one action. The error is errChanged where the API server says that the
 // objects are not as decide had them.
-func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a action.Action) error {
+func (w *Writer) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a action.Action) error {
 	var err error
 	switch a := a.(type) {
 	case action.PatchMachine:
-		err = r.Client.Patch(ctx, a.To.DeepCopy(), changed(vm))
+		err = w.Client.Patch(ctx, a.To.DeepCopy(), changed(vm))
 	case action.PatchInstance:
-		err = r.patchInstance(ctx, a.To)
+		err = w.patchInstance(ctx, a.To)
 	case action.DirectInstance:
-		err = r.directInstance(ctx, a)
+		err = w.directInstance(ctx, a)
 	case action.ResizeInstance:
-		err = r.resizeInstance(ctx, a)
+		err = w.resizeInstance(ctx, a)
 	case action.CreateClaim:
-		if err = r.Client.Create(ctx, a.Claim.DeepCopy()); err == nil {
-			r.event(vm, action.Normal(reasonSuccessfulCreate, "Created PersistentVolumeClaim %s for the guest's memory", a.Claim.Name))
+		if err = w.Client.Create(ctx, a.Claim.DeepCopy()); err == nil {
+			w.event(vm, action.Normal(reasonSuccessfulCreate, "Created PersistentVolumeClaim %s for the guest's memory", a.Claim.Name))
 		}
 	case action.DeleteClaim:
-		if err = r.Client.Delete(ctx, a.Claim.DeepCopy(), client.Preconditions{UID: &a.Claim.UID}); err == nil {
-			r.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted PersistentVolumeClaim %s", a.Claim.Name))
+		if err = w.Client.Delete(ctx, a.Claim.DeepCopy(), client.Preconditions{UID: &a.Claim.UID}); err == nil {
+			w.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted PersistentVolumeClaim %s", a.Claim.Name))
 		}
 	case action.RecordEvent:
-		r.event(vm, a.Event)
+		w.event(vm, a.Event)
 	case action.CreateDataVolume:
-		err = r.createDataVolume(ctx, vm, a.Template)
+		err = templates{w}.createDataVolume(ctx, vm, a.Template)
 	case action.AdoptDataVolume:
-		err = r.adoptDataVolume(ctx, vm, a.Name)
+		err = templates{w}.adoptDataVolume(ctx, vm, a.Name)
 	case action.ImportClaim:
-		err = r.importClaim(ctx, vm, a.Template)
+		err = templates{w}.importClaim(ctx, vm, a.Template)
 	case action.BindClaim:
-		err = r.bindClaim(ctx, vm, a.Name)
+		err = templates{w}.bindClaim(ctx, vm, a.Name)
 	case action.CreateRevision:
-		if err = r.Client.Create(ctx, a.Revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
-			err = r.takeOver(ctx, vm, a.Revision)
+		if err = w.Client.Create(ctx, a.Revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
+			err = w.takeOver(ctx, vm, a.Revision)
 		}
 	case action.CreateInstance:
-		if err = r.Client.Create(ctx, a.Instance.DeepCopy()); err == nil {
-			r.event(vm, action.Normal(reasonSuccessfulCreate, "Created VirtualMachineInstance %s", a.Instance.Name))
+		if err = w.Client.Create(ctx, a.Instance.DeepCopy()); err == nil {
+			w.event(vm, action.Normal(reasonSuccessfulCreate, "Created VirtualMachineInstance %s", a.Instance.Name))
 		}
 	case action.PruneRevisions:
-		err = r.prune(ctx, vm, a.Keep)
+		err = w.prune(ctx, vm, a.Keep)
 	case action.DeleteInstance:
-		if err = r.Client.Delete(ctx, a.Instance.DeepCopy(), client.Preconditions{UID: &a.Instance.UID}); err == nil {
-			r.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted VirtualMachineInstance %s", a.Instance.Name))
+		if err = w.Client.Delete(ctx, a.Instance.DeepCopy(), client.Preconditions{UID: &a.Instance.UID}); err == nil {
+			w.event(vm, action.Normal(reasonSuccessfulDelete, "Deleted VirtualMachineInstance %s", a.Instance.Name))
 		}
 	case action.WriteStatus:
-		err = r.writeStatus(ctx, vm, a)
+		err = w.writeStatus(ctx, vm, a)
 	default:
 		err = fmt.Errorf("unknown action %T", a)
 	}
@@ -90,21 +90,21 @@ func changed(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, w action.WriteStatus) error {
+func (w *Writer) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, a action.WriteStatus) error {
 	to := vm.DeepCopy()
-	to.Status = *w.Status
-	if err := r.Client.Status().Patch(ctx, to, changed(vm)); err != nil {
+	to.Status = *a.Status
+	if err := w.Client.Status().Patch(ctx, to, changed(vm)); err != nil {
 		return err
 	}
-	for _, e := range w.Events {
-		r.event(vm, e)
+	for _, e := range a.Events {
+		w.event(vm, e)
 	}
 	return nil
 }
 
 // patchInstance sets the finalizers and owners of an instance, by the resource version that was
 // decided on.
-func (r *Reconciler) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMachineInstance) error {
+func (w *Writer) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMachineInstance) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": to.ResourceVersion, "uid": to.UID,
 		"finalizers": to.Finalizers, "ownerReferences": to.OwnerReferences,
@@ -112,11 +112,11 @@ func (r *Reconciler) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMa
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, to.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.Client.Patch(ctx, to.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
 // directInstance writes what the controller alone may of an instance's spec.
-func (r *Reconciler) directInstance(ctx context.Context, a action.DirectInstance) error {
+func (w *Writer) directInstance(ctx context.Context, a action.DirectInstance) error {
 	spec := map[string]any{"stopStrategy": nil, "utilityVolumes": nil}
 	if a.Stop != "" {
 		spec["stopStrategy"] = a.Stop
@@ -128,19 +128,19 @@ func (r *Reconciler) directInstance(ctx context.Context, a action.DirectInstance
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
-func (r *Reconciler) resizeInstance(ctx context.Context, a action.ResizeInstance) error {
+func (w *Writer) resizeInstance(ctx context.Context, a action.ResizeInstance) error {
 	patch, err := sizePatch(a)
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
-func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
-	resolved, err := r.resolve(ctx, vm, template)
+func (t templates) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
+	resolved, err := t.resolve(ctx, vm, template)
 	if err != nil {
 		return err
 	}
@@ -148,18 +148,18 @@ func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.Virtua
 	if err != nil {
 		return err
 	}
-	if err := r.Client.Create(ctx, u); err != nil {
+	if err := t.Client.Create(ctx, u); err != nil {
 		return err
 	}
-	r.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created DataVolume %s", template.Name))
+	t.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created DataVolume %s", template.Name))
 	return nil
 }
 
 // adoptDataVolume makes the VM the owner of a DataVolume, unless it has one by now.
-func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
+func (t templates) adoptDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(cdi("DataVolume"))
-	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: vm.Namespace, Name: name}, u); err != nil {
+	if err := t.Live.Get(ctx, types.NamespacedName{Namespace: vm.Namespace, Name: name}, u); err != nil {
 		return err
 	}
 	if metav1.GetControllerOf(u) != nil {
@@ -167,15 +167,15 @@ func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.Virtual
 	}
 	was := u.DeepCopy()
 	u.SetOwnerReferences(append(u.GetOwnerReferences(), run.OwnedBy(vm)))
-	return r.Client.Patch(ctx, u, changed(was))
+	return t.Client.Patch(ctx, u, changed(was))
 }
 
 // takeOver has the VM keep a ControllerRevision of the wanted name that exists. One that belongs to
 // nobody, as a VM was deleted without its dependents or a backup restored it first, becomes the VM's if
 // it keeps the same. One of an earlier VM of the name is about to be deleted with that: errChanged.
-func (r *Reconciler) takeOver(ctx context.Context, vm *kubevirtv1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
+func (w *Writer) takeOver(ctx context.Context, vm *kubevirtv1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
 	there := &appsv1.ControllerRevision{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(wanted), there); err != nil {
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(wanted), there); err != nil {
 		return err
 	}
 	owner := metav1.GetControllerOf(there)
@@ -195,7 +195,7 @@ func (r *Reconciler) takeOver(ctx context.Context, vm *kubevirtv1.VirtualMachine
 		there.Labels = make(map[string]string)
 	}
 	maps.Copy(there.Labels, wanted.Labels)
-	return r.Client.Patch(ctx, there, changed(was))
+	return w.Client.Patch(ctx, there, changed(was))
 }
 
 // sameData tells whether two ControllerRevisions keep the same, whatever the order of keys.
@@ -205,16 +205,16 @@ func sameData(a, b *appsv1.ControllerRevision) bool {
 }
 
 // prune deletes the VM's ControllerRevisions but for some.
-func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep []string) error {
+func (w *Writer) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep []string) error {
 	var all appsv1.ControllerRevisionList
-	err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingLabels{contract.LabelCreatedBy: string(vm.UID)})
+	err := w.Live.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingLabels{contract.LabelCreatedBy: string(vm.UID)})
 	if err != nil {
 		return err
 	}
 	var faults []error
 	for i := range all.Items {
 		if one := &all.Items[i]; !slices.Contains(keep, one.Name) && metav1.IsControlledBy(one, vm) {
-			faults = append(faults, client.IgnoreNotFound(r.Client.Delete(ctx, one)))
+			faults = append(faults, client.IgnoreNotFound(w.Client.Delete(ctx, one)))
 		}
 	}
 	return errors.Join(faults...)

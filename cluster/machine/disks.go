@@ -20,7 +20,7 @@ import (
 
 // spoiled says why an instance that is about to be made must not go on from its image; nil: it may, or
 // it boots.
-func (r *Reconciler) spoiled(ctx context.Context, all []action.Action) (*action.Failure, error) {
+func (r *Observer) spoiled(ctx context.Context, all []action.Action) (*action.Failure, error) {
 	i := slices.IndexFunc(all, action.Is[action.CreateInstance])
 	if i < 0 {
 		return nil, nil
@@ -50,7 +50,7 @@ func (r *Reconciler) spoiled(ctx context.Context, all []action.Action) (*action.
 	return nil, nil
 }
 
-func (r *Reconciler) spoiledDisk(ctx context.Context, name types.NamespacedName, uses []claimwatch.Use) (string, error) {
+func (r *Observer) spoiledDisk(ctx context.Context, name types.NamespacedName, uses []claimwatch.Use) (string, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	there, err := get(ctx, r.Live, name, claim)
 	if err != nil {
@@ -74,7 +74,7 @@ func diskChanged(disk, why string) *action.Failure {
 // spoiledMeanwhile is spoiled of an instance that is about to go on. Once its pod has a node, its guest may go on
 // already, by an image that is used then: it is ended because another pod has used its disk, and not because
 // nobody watched for a time. Its memory would be lost whenever the API server restarts meanwhile.
-func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *action.Failure {
+func (r *Observer) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *action.Failure {
 	if !run.NotResumed(own) || run.StageOf(own) != run.Alive {
 		return nil
 	}

@@ -96,7 +96,7 @@ func TestSpoiledMeanwhile(t *testing.T) {
 		t.Errorf("%+v", rs)
 	}
 
-	r := &Reconciler{Uses: &uses{known: pgUse("backup")}}
+	r := &Observer{Uses: &uses{known: pgUse("backup")}}
 	instance := run.NewInstance(s.vm, false)
 	instance.Spec.RestoreFrom = imageOn("memory")
 	instance.Spec.Domain.Devices.Disks, instance.Spec.Volumes = []kubevirtv1.Disk{{Name: "data"}}, []kubevirtv1.Volume{pgClaim()}

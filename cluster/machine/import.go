@@ -19,26 +19,26 @@ import (
 )
 
 // importClaim makes the claim of a template, which package importers fills.
-func (r *Reconciler) importClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, t *kubevirtv1.DataVolumeTemplateSpec) error {
+func (t templates) importClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
 	var from imports.Origin
-	if source := t.Spec.Source; source != nil && source.PVC != nil {
+	if source := template.Spec.Source; source != nil && source.PVC != nil {
 		var err error
-		if from, err = r.origin(ctx, vm.Namespace, source.PVC.Name); err != nil {
+		if from, err = t.origin(ctx, vm.Namespace, source.PVC.Name); err != nil {
 			return err
 		}
 	}
-	claim := imports.Claim(vm, t, run.OwnedBy(vm), from)
-	if err := r.Client.Create(ctx, claim); err != nil {
+	claim := imports.Claim(vm, template, run.OwnedBy(vm), from)
+	if err := t.Client.Create(ctx, claim); err != nil {
 		return err
 	}
-	r.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created PersistentVolumeClaim %s to import %s", t.Name, claim.Annotations[contract.AnnotationImport]))
+	t.event(vm, action.Normal(reasonSuccessfulDataVolumeCreate, "Created PersistentVolumeClaim %s to import %s", template.Name, claim.Annotations[contract.AnnotationImport]))
 	return nil
 }
 
 // origin reads the claim that is copied, and how its storage makes copies.
-func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from imports.Origin, err error) {
+func (t templates) origin(ctx context.Context, namespace, name string) (from imports.Origin, err error) {
 	claim := new(corev1.PersistentVolumeClaim)
-	there, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: name}, claim)
+	there, err := get(ctx, t.Live, types.NamespacedName{Namespace: namespace, Name: name}, claim)
 	if err != nil {
 		return from, err
 	}
@@ -47,17 +47,17 @@ func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from i
 	}
 	from.Claim = claim
 	var pods corev1.PodList // the cache has VMs' alone
-	if err := r.Live.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+	if err := t.Live.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return from, fmt.Errorf("list the pods that use claim %s: %w", name, err)
 	}
 	var instances kubevirtv1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &instances, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := t.Client.List(ctx, &instances, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return from, fmt.Errorf("list the VMs that use claim %s: %w", name, err)
 	}
 	from.User = claimuse.User(pods.Items, instances.Items, claimuse.Use{Claim: name})
 	if class := claim.Spec.StorageClassName; class != nil && *class != "" {
 		found := new(storagev1.StorageClass)
-		if there, err = get(ctx, r.Live, types.NamespacedName{Name: *class}, found); there {
+		if there, err = get(ctx, t.Live, types.NamespacedName{Name: *class}, found); there {
 			from.Class = found
 		}
 	}
@@ -65,14 +65,14 @@ func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from i
 }
 
 // bindClaim has a claim filled though no pod uses it yet: its VM is to start.
-func (r *Reconciler) bindClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
+func (t templates) bindClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{contract.AnnotationBindImmediately: "true"}}})
 	if err != nil {
 		return err
 	}
 	claim := new(corev1.PersistentVolumeClaim)
 	claim.Namespace, claim.Name = vm.Namespace, name
-	if err := r.Client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := t.Client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("having claim %s filled: %w", name, err)
 	}
 	return nil

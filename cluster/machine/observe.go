@@ -19,7 +19,7 @@ import (
 )
 
 // observe reads what decide goes by. vm is nil in it if there is no such VM.
-func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (state, error) {
+func (r *Observer) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (state, error) {
 	o := state{imports: r.DataVolumes, defaults: r.Defaults, cluster: r.configuration(), now: r.Now()}
 	var vm kubevirtv1.VirtualMachine
 	var instance kubevirtv1.VirtualMachineInstance
@@ -55,7 +55,7 @@ func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.
 }
 
 // readVolumes reads the claims and DataVolumes of a VM.
-func (r *Reconciler) readVolumes(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachine) (all []volume, err error) {
+func (r *Observer) readVolumes(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachine) (all []volume, err error) {
 	for _, name := range volumeNames(vm) {
 		v := volume{name: name}
 		if i := slices.IndexFunc(vm.Spec.DataVolumeTemplates, func(t kubevirtv1.DataVolumeTemplateSpec) bool { return t.Name == name }); i >= 0 {
@@ -94,7 +94,7 @@ func (r *Reconciler) readVolumes(ctx context.Context, from client.Reader, vm *ku
 
 // readStarted reads the spec that a VM's instance was started with, where that is of another
 // generation. A revision that is gone, as somebody deleted it, leaves it unknown.
-func (r *Reconciler) readStarted(ctx context.Context, o state) (*kubevirtv1.VirtualMachineSpec, error) {
+func (r *Observer) readStarted(ctx context.Context, o state) (*kubevirtv1.VirtualMachineSpec, error) {
 	own := o.own()
 	if run.StageOf(own) != run.Alive || run.Generation(own) == o.vm.Generation || o.types.fault != nil {
 		return nil, nil
@@ -103,7 +103,7 @@ func (r *Reconciler) readStarted(ctx context.Context, o state) (*kubevirtv1.Virt
 }
 
 // readRevision reads the spec that a ControllerRevision of a VM has; nil: it is not there.
-func (r *Reconciler) readRevision(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (*kubevirtv1.VirtualMachineSpec, error) {
+func (r *Observer) readRevision(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (*kubevirtv1.VirtualMachineSpec, error) {
 	var revision appsv1.ControllerRevision
 	// Not from a cache: it would hold all ControllerRevisions of the cluster.
 	if there, err := get(ctx, r.Live, types.NamespacedName{Namespace: vm.Namespace, Name: name}, &revision); err != nil || !there {
@@ -113,7 +113,7 @@ func (r *Reconciler) readRevision(ctx context.Context, vm *kubevirtv1.VirtualMac
 }
 
 // readMemory reads what is known of a VM's memory on claims.
-func (r *Reconciler) readMemory(ctx context.Context, from client.Reader, o *state) (err error) {
+func (r *Observer) readMemory(ctx context.Context, from client.Reader, o *state) (err error) {
 	o.Claims, o.Users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
 	for _, name := range hibernation.MemoryClaims(o.view()) {
 		claim := &corev1.PersistentVolumeClaim{}
@@ -138,7 +138,7 @@ func (r *Reconciler) readMemory(ctx context.Context, from client.Reader, o *stat
 
 // otherUser says which other VM has a claim for its memory or among its disks; empty: none has. It
 // is read from the cache: another one that takes the claim at the same moment is found by its image.
-func (r *Reconciler) otherUser(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (string, error) {
+func (r *Observer) otherUser(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (string, error) {
 	var all kubevirtv1.VirtualMachineList
 	err := r.Client.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingFields{byVolume: name})
 	if err != nil {

@@ -18,18 +18,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	// Caches say whether there may be something to do, the API server what it is: a cache
 	// lags behind this controller's own writes, and after a change of leaders behind those
 	// of another one.
-	o, err := r.observe(ctx, r.Client, request.NamespacedName)
+	o, err := r.Observer.observe(ctx, r.Observer.Client, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if d := decide(o); len(d.actions) == 0 {
 		return r.wait(d), nil
 	}
-	if o, err = r.observe(ctx, r.Live, request.NamespacedName); err != nil {
+	if o, err = r.Observer.observe(ctx, r.Observer.Live, request.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
 	d := decide(o)
-	if why, err := r.spoiled(ctx, d.actions); err != nil {
+	if why, err := r.Observer.spoiled(ctx, d.actions); err != nil {
 		return reconcile.Result{}, err
 	} else if why != nil {
 		o.Spoiled = why
@@ -37,7 +37,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	a, err := r.carryOut(ctx, o.vm, d.actions)
 	if _, claim := a.(action.CreateClaim); claim && apierrors.IsForbidden(err) && d.starts != nil {
-		r.event(o.vm, action.Warning(reasonFailedCreate, "The VM starts without a claim for its memory: %v", err))
+		r.Writer.event(o.vm, action.Warning(reasonFailedCreate, "The VM starts without a claim for its memory: %v", err))
 		o.Claimless = true
 		d = decide(o)
 		a, err = r.carryOut(ctx, o.vm, d.actions)
@@ -59,7 +59,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *kubevirtv1.VirtualMachine
 		if failed != nil && !action.Independent(a) {
 			break
 		}
-		err := r.act(ctx, vm, a)
+		err := r.Writer.act(ctx, vm, a)
 		if err == nil || failed != nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func (r *Reconciler) wait(d decision) reconcile.Result {
 	if d.again.IsZero() {
 		return reconcile.Result{}
 	}
-	return reconcile.Result{RequeueAfter: max(d.again.Sub(r.Now()), time.Millisecond)}
+	return reconcile.Result{RequeueAfter: max(d.again.Sub(r.Observer.Now()), time.Millisecond)}
 }
 
 // report has the VM's status say what has failed. It returns the error of that.
@@ -85,7 +85,7 @@ func (r *Reconciler) report(ctx context.Context, o state, a action.Action, faile
 	}
 	for _, a := range decide(o).actions {
 		if w, is := a.(action.WriteStatus); is {
-			return errors.Join(failed, r.act(ctx, o.vm, w))
+			return errors.Join(failed, r.Writer.act(ctx, o.vm, w))
 		}
 	}
 	return failed

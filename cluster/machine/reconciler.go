@@ -16,15 +16,20 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
-// Reconciler makes VirtualMachines what their specs say. Its fields are set before its
-// first use and not changed; it may then be used concurrently.
+// Reconciler makes VirtualMachines what their specs say. Its parts are set before its first use
+// and not changed; it may then be used concurrently.
 type Reconciler struct {
-	// Client writes, and reads from caches.
+	// Observer reads what is decided on, and Writer carries out what was decided.
+	Observer *Observer
+	Writer   *Writer
+}
+
+// Observer reads what is known of a VM.
+type Observer struct {
+	// Client reads from caches.
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Events takes the VMs' events.
-	Events events.EventRecorder
 	// Defaults fills what an instance leaves unset, by the cluster's present configuration,
 	// as admission does.
 	Defaults func(*kubevirtv1.VirtualMachineInstance)
@@ -38,7 +43,17 @@ type Reconciler struct {
 	Now func() time.Time
 }
 
-func (r *Reconciler) configuration() configuration.Configuration {
+// Writer carries out actions.
+type Writer struct {
+	// Client writes, and reads from caches.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Events takes the VMs' events.
+	Events events.EventRecorder
+}
+
+func (r *Observer) configuration() configuration.Configuration {
 	if r.Configuration == nil {
 		return configuration.Default()
 	}
@@ -55,9 +70,9 @@ type ClaimUses interface {
 }
 
 // event tells Kubernetes of something that happened to the VM.
-func (r *Reconciler) event(vm *kubevirtv1.VirtualMachine, e action.Event) {
+func (w *Writer) event(vm *kubevirtv1.VirtualMachine, e action.Event) {
 	const most = 1000 // of the 1024 bytes that a note may have
-	r.Events.Eventf(vm, nil, e.Kind, e.Reason, e.Reason, "%s", action.Clip(e.Note, most))
+	w.Events.Eventf(vm, nil, e.Kind, e.Reason, e.Reason, "%s", action.Clip(e.Note, most))
 }
 
 // get reads an object, which need not be there.

@@ -60,7 +60,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, used <-chan type
 	for kind, object := range typeKinds() {
 		b = b.Watches(object, r.waiting(kind), builder.OnlyMetadata)
 	}
-	if r.DataVolumes {
+	if r.Observer.DataVolumes {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(cdi("DataVolume"))
 		b = b.Watches(u, handler.EnqueueRequestsFromMapFunc(r.users))
@@ -89,7 +89,7 @@ func (r *Reconciler) users(ctx context.Context, claim client.Object) (requests [
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: claim.GetNamespace(), Name: owner.Name}})
 	}
 	var all kubevirtv1.VirtualMachineList
-	err := r.Client.List(ctx, &all, client.InNamespace(claim.GetNamespace()), client.MatchingFields{byVolume: claim.GetName()})
+	err := r.Observer.Client.List(ctx, &all, client.InNamespace(claim.GetNamespace()), client.MatchingFields{byVolume: claim.GetName()})
 	if err != nil {
 		return requests // a cache fails only where it has no such index
 	}
@@ -133,7 +133,7 @@ func (r *Reconciler) waiting(kind string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 		var all kubevirtv1.VirtualMachineList
 		in := client.InNamespace(o.GetNamespace()) // none: all
-		if err := r.Client.List(ctx, &all, in, client.MatchingFields{byType: kind + "/" + o.GetName()}); err != nil {
+		if err := r.Observer.Client.List(ctx, &all, in, client.MatchingFields{byType: kind + "/" + o.GetName()}); err != nil {
 			return nil // a cache fails only where it has no such index
 		}
 		for _, vm := range all.Items {

@@ -13,13 +13,16 @@ import (
 	"github.com/vmlet/vmlet/cluster/machine/action"
 )
 
+// templates make what a VM's dataVolumeTemplates describe.
+type templates struct{ *Writer }
+
 // resolve returns a template whose source is a claim or a snapshot, where it names an object
 // that stands for one. Anyone who may make the VM must not read through it what its
 // ServiceAccount may not: a source in another namespace has to be allowed to that.
-func (r *Reconciler) resolve(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) (*kubevirtv1.DataVolumeTemplateSpec, error) {
+func (t templates) resolve(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) (*kubevirtv1.DataVolumeTemplateSpec, error) {
 	template = template.DeepCopy()
 	if ref := template.Spec.SourceRef; ref != nil {
-		content, err := r.dataSource(ctx, vm, *ref)
+		content, err := t.dataSource(ctx, vm, *ref)
 		if err != nil {
 			return nil, err
 		}
@@ -30,18 +33,18 @@ func (r *Reconciler) resolve(ctx context.Context, vm *kubevirtv1.VirtualMachine,
 	case source == nil:
 		return template, nil
 	case source.PVC != nil:
-		if err := r.authorize(ctx, vm, source.PVC); err != nil {
+		if err := t.authorize(ctx, vm, source.PVC); err != nil {
 			return nil, err
 		}
-		return template, r.exists(ctx, source.PVC, vm.Namespace)
+		return template, t.exists(ctx, source.PVC, vm.Namespace)
 	case source.Snapshot != nil:
-		return template, r.authorize(ctx, vm, source.Snapshot)
+		return template, t.authorize(ctx, vm, source.Snapshot)
 	}
 	return template, nil
 }
 
 // dataSource returns the claim or snapshot that a DataSource stands for.
-func (r *Reconciler) dataSource(ctx context.Context, vm *kubevirtv1.VirtualMachine, ref kubevirtv1.DataVolumeSourceRef) (*kubevirtv1.DataVolumeContent, error) {
+func (t templates) dataSource(ctx context.Context, vm *kubevirtv1.VirtualMachine, ref kubevirtv1.DataVolumeSourceRef) (*kubevirtv1.DataVolumeContent, error) {
 	key := types.NamespacedName{Namespace: vm.Namespace, Name: ref.Name}
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		key.Namespace = *ref.Namespace
@@ -51,7 +54,7 @@ func (r *Reconciler) dataSource(ctx context.Context, vm *kubevirtv1.VirtualMachi
 	if ref.Kind != u.GetKind() {
 		return nil, refusal(reasonFailedDataVolumeCreate, "sourceRef.kind %q is not supported: name a DataSource", action.Clip(ref.Kind, 64))
 	}
-	there, err := get(ctx, r.Live, key, u)
+	there, err := get(ctx, t.Live, key, u)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func named(u *unstructured.Unstructured, part, kind string) *kubevirtv1.DataVolu
 }
 
 // authorize asks whether the VM's ServiceAccount may read a source in another namespace.
-func (r *Reconciler) authorize(ctx context.Context, vm *kubevirtv1.VirtualMachine, source *kubevirtv1.DataVolumeObject) error {
+func (t templates) authorize(ctx context.Context, vm *kubevirtv1.VirtualMachine, source *kubevirtv1.DataVolumeObject) error {
 	if source.Namespace == "" || source.Namespace == vm.Namespace {
 		return nil
 	}
@@ -97,7 +100,7 @@ func (r *Reconciler) authorize(ctx context.Context, vm *kubevirtv1.VirtualMachin
 			Group: cdi("").Group, Version: "*", Resource: "datavolumes", Subresource: "source",
 		},
 	}}
-	if err := r.Client.Create(ctx, review); err != nil {
+	if err := t.Client.Create(ctx, review); err != nil {
 		return fmt.Errorf("ask whether %s may clone from namespace %s: %w", review.Spec.User, source.Namespace, err)
 	}
 	if !review.Status.Allowed {
@@ -108,12 +111,12 @@ func (r *Reconciler) authorize(ctx context.Context, vm *kubevirtv1.VirtualMachin
 }
 
 // exists checks that a claim is there to be cloned.
-func (r *Reconciler) exists(ctx context.Context, source *kubevirtv1.DataVolumeObject, namespace string) error {
+func (t templates) exists(ctx context.Context, source *kubevirtv1.DataVolumeObject, namespace string) error {
 	key := types.NamespacedName{Namespace: source.Namespace, Name: source.Name}
 	if key.Namespace == "" {
 		key.Namespace = namespace
 	}
-	there, err := get(ctx, r.Live, key, &corev1.PersistentVolumeClaim{})
+	there, err := get(ctx, t.Live, key, &corev1.PersistentVolumeClaim{})
 	if err == nil && !there {
 		err = refusal(reasonSourceNotAvailable, "claim %s does not exist, which dataVolumeTemplates has as a source: make it, or name another", key)
 	}

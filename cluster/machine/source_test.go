@@ -146,7 +146,10 @@ func cdiWorld(t *testing.T, vm *kubevirtv1.VirtualMachine) (*Reconciler, client.
 		},
 	})
 	w := &world{now: noon}
-	r := &Reconciler{Client: live, Live: live, Events: recorder{w}, Defaults: noDefaults, DataVolumes: true, Now: w.clock}
+	r := &Reconciler{
+		Observer: &Observer{Client: live, Live: live, Defaults: noDefaults, DataVolumes: true, Now: w.clock},
+		Writer:   &Writer{Client: live, Live: live, Events: recorder{w}},
+	}
 	return r, server, &w.events
 }
 
@@ -263,9 +266,8 @@ func TestFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, fault{}, lag{})
 			w.must(w.create(t.Context(), newVM("Always")))
-			r := w.reconciler()
-			refusing := *r
-			refusing.Client = interceptor.NewClient(r.Live.(client.WithWatch), interceptor.Funcs{
+			refusing := w.reconciler()
+			refusing.Writer.Client = interceptor.NewClient(refusing.Writer.Live.(client.WithWatch), interceptor.Funcs{
 				Create: func(ctx context.Context, live client.WithWatch, o client.Object, options ...client.CreateOption) error {
 					if _, is := o.(*kubevirtv1.VirtualMachineInstance); is {
 						return c.err
@@ -273,6 +275,7 @@ func TestFailures(t *testing.T) {
 					return live.Create(ctx, o, options...)
 				},
 			})
+			refusing.Observer.Client = refusing.Writer.Client
 			for range 3 {
 				if _, err := refusing.Reconcile(t.Context(), reconcile.Request{NamespacedName: web}); (err == nil) != c.quiet {
 					t.Errorf("error %v", err)
@@ -295,11 +298,12 @@ func TestRefusedPatch(t *testing.T) {
 	w := newWorld(t, fault{}, lag{})
 	w.begin("Always")
 	r := w.reconciler()
-	r.Client = interceptor.NewClient(r.Live.(client.WithWatch), interceptor.Funcs{
+	r.Writer.Client = interceptor.NewClient(r.Writer.Live.(client.WithWatch), interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return apierrors.NewInvalid(schema.GroupKind{}, "web", nil)
 		},
 	})
+	r.Observer.Client = r.Writer.Client
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: web}); err == nil {
 		t.Error("no error")
 	}

@@ -119,9 +119,10 @@ func (w *world) reconciler() *Reconciler {
 			return errors.New("the controller patches")
 		},
 	})
+	client := cached{live, w}
 	return &Reconciler{
-		Client: cached{live, w}, Live: live, Events: recorder{w}, Defaults: noDefaults, Uses: w.uses,
-		Now: w.clock,
+		Observer: &Observer{Client: client, Live: live, Defaults: noDefaults, Uses: w.uses, Now: w.clock},
+		Writer:   &Writer{Client: client, Live: live, Events: recorder{w}},
 	}
 }
 
@@ -147,7 +148,8 @@ func (w *world) write(what string, do func() error) error {
 		w.request(stopRequest(w.instance().UID))
 	case doubled:
 		other := w.reconciler()
-		other.Client = cached{other.Live.(client.Client), nil}
+		other.Writer.Client = cached{other.Writer.Live.(client.Client), nil}
+		other.Observer.Client = other.Writer.Client
 		for range 3 {
 			if _, err := other.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: web}); err != nil {
 				w.t.Logf("the other leader: %v", err)

@@ -101,8 +101,10 @@ func run(ctx context.Context, t *testing.T, kubeconfig string) client.Client {
 		t.Fatal(err)
 	}
 	r := &machine.Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("vmlet-controller"),
-		Defaults: func(*kubevirtv1.VirtualMachineInstance) {}, Now: time.Now,
+		Observer: &machine.Observer{
+			Client: m.GetClient(), Live: m.GetAPIReader(), Defaults: func(*kubevirtv1.VirtualMachineInstance) {}, Now: time.Now,
+		},
+		Writer: &machine.Writer{Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("vmlet-controller")},
 	}
 	must(t, r.Setup(ctx, m, nil))
 	must(t, ctrl.NewControllerManagedBy(m).Named("instances").For(&kubevirtv1.VirtualMachineInstance{}).Complete(&instances{m.GetClient()}))
