@@ -26,7 +26,7 @@ type cacheFolder struct {
 
 // caches reads the caches of one CPU of each core, and then of those CPUs whose
 // caches were not among them: a core's threads share them on all but odd machines.
-func (r *reader) caches(h *Host) {
+func (r topologyReader) caches(h *Host) {
 	h.Caches = []Cache{}
 	known := map[string]map[int]bool{}
 	kinds := map[cacheKey]map[int]bool{}
@@ -63,9 +63,9 @@ func covered(known map[string]map[int]bool, id int) bool {
 // addCaches reads the caches of some CPUs. Of a cache that several share, all
 // but who shares it is read once, with the first: known has, by the folder's
 // name, the CPUs whose caches are known.
-func (r *reader) addCaches(h *Host, cpus []int, known map[string]map[int]bool, kinds map[cacheKey]map[int]bool) {
+func (r topologyReader) addCaches(h *Host, cpus []int, known map[string]map[int]bool, kinds map[cacheKey]map[int]bool) {
 	perCPU := make([][]cacheFolder, len(cpus))
-	r.each(len(cpus), func(r *reader, i int) { perCPU[i] = r.cacheFolders(cpus[i]) })
+	r.each(len(cpus), func(r *reader, i int) { perCPU[i] = topologyReader{r}.cacheFolders(cpus[i]) })
 	var wanted []*cacheFolder
 	for i := range perCPU {
 		for j := range perCPU[i] {
@@ -85,7 +85,7 @@ func (r *reader) addCaches(h *Host, cpus []int, known map[string]map[int]bool, k
 			wanted = append(wanted, folder)
 		}
 	}
-	r.each(len(wanted), func(r *reader, i int) { wanted[i].cache, wanted[i].ok = r.cache(wanted[i].path) })
+	r.each(len(wanted), func(r *reader, i int) { wanted[i].cache, wanted[i].ok = topologyReader{r}.cache(wanted[i].path) })
 	for _, folder := range wanted {
 		if folder.ok {
 			r.claim(h, folder, kinds)
@@ -94,7 +94,7 @@ func (r *reader) addCaches(h *Host, cpus []int, known map[string]map[int]bool, k
 }
 
 // cacheFolders lists a CPU's caches, and who shares them.
-func (r *reader) cacheFolders(cpu int) []cacheFolder {
+func (r topologyReader) cacheFolders(cpu int) []cacheFolder {
 	var folders []cacheFolder
 	base := r.cpuPath(cpu) + "cache"
 	for _, index := range numbered(r.names(base), "index") {
@@ -111,7 +111,7 @@ func (r *reader) cacheFolders(cpu int) []cacheFolder {
 
 // claim makes a cache of a folder, of those CPUs that are online and in no other
 // cache of its kind.
-func (r *reader) claim(h *Host, folder *cacheFolder, kinds map[cacheKey]map[int]bool) {
+func (r topologyReader) claim(h *Host, folder *cacheFolder, kinds map[cacheKey]map[int]bool) {
 	cache := folder.cache
 	kind := cacheKey{cache.Level, cache.Type}
 	if kinds[kind] == nil {
@@ -142,7 +142,7 @@ const (
 )
 
 // cache reads all of a folder but who shares the cache.
-func (r *reader) cache(path string) (Cache, bool) {
+func (r topologyReader) cache(path string) (Cache, bool) {
 	level, ok := r.number(path + "level")
 	if !ok {
 		return Cache{}, false
@@ -177,7 +177,7 @@ func (r *reader) small(path string) int {
 }
 
 // size reads a size as the kernel writes it: "48K"; M and G are understood too.
-func (r *reader) size(path string) uint64 {
+func (r topologyReader) size(path string) uint64 {
 	text, ok := r.text(path)
 	if !ok {
 		return 0

@@ -41,7 +41,7 @@ func (i cpuInfo) first(keys ...string) string {
 func (i cpuInfo) words(key string) []string { return strings.Fields(i[key]) }
 
 // identify puts together what the formats of the architectures have in common.
-func (r *reader) identify(path string, p *Processor, info cpuInfo) {
+func (r processorReader) identify(path string, p *Processor, info cpuInfo) {
 	p.Vendor = printable(info.first("vendor_id", "CPU implementer", "mvendorid"))
 	// POWER's "cpu" is "POWER9 (architected), altivec supported".
 	power, _, _ := strings.Cut(info.first("cpu"), ",")
@@ -74,7 +74,7 @@ func (r *reader) identify(path string, p *Processor, info cpuInfo) {
 }
 
 // cpuNumber reads a number as decimal or with "0x"; 0 if it is missing.
-func (r *reader) cpuNumber(path string, info cpuInfo, keys ...string) int {
+func (r processorReader) cpuNumber(path string, info cpuInfo, keys ...string) int {
 	for _, key := range keys {
 		text := info[key]
 		if text == "" || text == "unknown" {

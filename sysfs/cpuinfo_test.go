@@ -31,7 +31,7 @@ func TestCPUInfo(t *testing.T) {
 		{name: "empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := &reader{roots: Roots{Sys: t.TempDir(), Proc: t.TempDir()}}
+			r := processorReader{&reader{roots: Roots{Sys: t.TempDir(), Proc: t.TempDir()}}}
 			defer r.close()
 			info := parseCPUInfo(c.text)
 			var got Processor
@@ -57,7 +57,7 @@ func FuzzCPUInfo(f *testing.F) {
 	f.Add("cpu : POWER9, altivec\n\n")
 	roots := Roots{Sys: f.TempDir(), Proc: f.TempDir()}
 	f.Fuzz(func(t *testing.T, text string) {
-		r := &reader{roots: roots}
+		r := processorReader{&reader{roots: roots}}
 		defer r.close()
 		var p Processor
 		info := parseCPUInfo(text)

@@ -8,9 +8,12 @@ import (
 	"github.com/vmlet/vmlet/sysfs/notation"
 )
 
+// cpuReader reads which CPUs there are, and what for.
+type cpuReader struct{ *reader }
+
 // cpus lists the CPUs that are there, online or not, and what their own files
 // say. Where "present" is missing, the folders tell.
-func (r *reader) cpus(h *Host) {
+func (r cpuReader) cpus(h *Host) {
 	const base = "devices/system/cpu/"
 	sets := &h.CPUSets
 	sets.Possible, _ = r.list(r.sys(base + "possible"))
@@ -49,7 +52,7 @@ func (r *reader) cpus(h *Host) {
 
 // union is what is present and what is online, which is the same unless the
 // files make no sense.
-func (r *reader) union(path string, present, online IDList) IDList {
+func (r cpuReader) union(path string, present, online IDList) IDList {
 	all := append(append(IDList{}, present...), online...)
 	slices.Sort(all)
 	if all = slices.Compact(all); len(all) != len(present) {
@@ -61,7 +64,7 @@ func (r *reader) union(path string, present, online IDList) IDList {
 // online is what a CPU says of itself. One that can't be taken offline has no
 // such file; a file that says nothing comes of a machine that would not let it be
 // read when it was captured.
-func (r *reader) online(id int) bool {
+func (r cpuReader) online(id int) bool {
 	path := r.cpuPath(id) + "online"
 	switch text, _ := r.text(path); text {
 	case "0":
@@ -79,7 +82,7 @@ func (r *reader) cpuPath(id int) string {
 }
 
 // speeds reads what tells fast CPUs from slow ones.
-func (r *reader) speeds(h *Host) {
+func (r cpuReader) speeds(h *Host) {
 	r.each(len(h.CPUs), func(r *reader, i int) {
 		cpu := &h.CPUs[i]
 		if !cpu.Online {
@@ -105,7 +108,7 @@ func (r *reader) scaled(path string, unit uint64) uint64 {
 
 // kinds of a hybrid x86 processor show by its performance counters: one set
 // of them for each kind of core.
-func (r *reader) kinds(h *Host) {
+func (r cpuReader) kinds(h *Host) {
 	kinds := []struct{ pmu, kind string }{
 		{"cpu_core", "performance"},
 		{"cpu_atom", "efficiency"},

@@ -10,7 +10,7 @@ import (
 // what its cgroup and its own mask leave it; where the root has no such file (a
 // tree that was captured), the cgroup's own files are asked; and where nothing is
 // known, everything that is online is allowed.
-func (r *reader) cpuSets(h *Host) {
+func (r cpuReader) cpuSets(h *Host) {
 	cpus, cpusTold := r.allowed("Cpus_allowed_list", "cpuset.cpus.effective", "cpuset.effective_cpus")
 	nodes, nodesTold := r.allowed("Mems_allowed_list", "cpuset.mems.effective", "cpuset.effective_mems")
 	h.CPUSets.AllowedCPUs, h.CPUSets.AllowedNodes = IDList{}, IDList{}
@@ -31,7 +31,7 @@ func (r *reader) cpuSets(h *Host) {
 
 // allowed returns a list of the process's status, or else of its cgroup's files,
 // by their names in version 2 and 1.
-func (r *reader) allowed(key, v2, v1 string) (IDList, bool) {
+func (r cpuReader) allowed(key, v2, v1 string) (IDList, bool) {
 	status := r.proc("self/status")
 	text, _ := r.text(status)
 	for line := range strings.Lines(text) {
@@ -51,7 +51,7 @@ func (r *reader) allowed(key, v2, v1 string) (IDList, bool) {
 
 // cpusetFiles are where the cgroup's set may be: in the process's own cgroup
 // (/proc/self/cgroup), or, seen from within a container, at the top of the mount.
-func (r *reader) cpusetFiles(v2, v1 string) []string {
+func (r cpuReader) cpusetFiles(v2, v1 string) []string {
 	const mount = "fs/cgroup"
 	var files []string
 	text, _ := r.text(r.proc("self/cgroup"))

@@ -25,9 +25,9 @@ const (
 	maxSaying = 1024
 )
 
-// devices reads what depends on the buses. It wants h.CPUs and h.Nodes to be
+// readDevices reads what depends on the buses. It wants h.CPUs and h.Nodes to be
 // known: what a device says of them is kept only if it refers to one of them.
-func (r *reader) devices(h *Host) {
+func readDevices(r *reader, h *Host) {
 	d := &deviceReader{
 		reader: r, h: h, entriesLeft: maxDeviceEntries,
 		pci: map[PCIAddress]*pciFunction{}, groups: map[int]bool{}, near: map[string]IDList{},

@@ -148,7 +148,7 @@ func FuzzMeminfo(f *testing.F) {
 		if err := os.WriteFile(tree.Path("proc/meminfo"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r := &reader{roots: rootsOf(tree)}
+		r := memoryReader{&reader{roots: rootsOf(tree)}}
 		defer r.close()
 		var m Memory
 		r.meminfo(&m)

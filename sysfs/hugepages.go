@@ -10,7 +10,7 @@ type NodeHugePages struct {
 // ReadHugePages reads the pools of huge pages, and nothing else of the machine:
 // it takes microseconds. What can't be read is left out.
 func ReadHugePages(roots Roots) []NodeHugePages {
-	r := &reader{roots: roots}
+	r := memoryReader{&reader{roots: roots}}
 	defer r.close()
 	ids := numbered(r.names(r.sys(nodeFolder)), "node")
 	if len(ids) == 0 {

@@ -10,8 +10,11 @@ import (
 	"github.com/prometheus/procfs"
 )
 
+// memoryReader reads the machine's memory, and that of its NUMA nodes.
+type memoryReader struct{ *reader }
+
 // memory reads what the machine has of it, and the kernel's ways with it.
-func (r *reader) memory(h *Host) {
+func (r memoryReader) memory(h *Host) {
 	r.meminfo(&h.Memory)
 	const mm = "kernel/mm/"
 	h.Memory.TransparentHugePages = r.chosen(r.sys(mm + "transparent_hugepage/enabled"))
@@ -23,7 +26,7 @@ func (r *reader) memory(h *Host) {
 // meminfo reads /proc/meminfo with procfs. That opens the file by its path and
 // would wait for a pipe's other end or follow a link anywhere, so the file is
 // looked at first.
-func (r *reader) meminfo(m *Memory) {
+func (r memoryReader) meminfo(m *Memory) {
 	path := r.proc("meminfo")
 	if _, ok := r.text(path); !ok {
 		return
@@ -53,7 +56,7 @@ func NodeMemoryDiffers(machine, nodes uint64) bool {
 
 // told returns a line of meminfo, which is in KiB, in bytes. Every Linux since
 // 3.14 has those that are asked for.
-func (r *reader) told(path, line string, value *uint64) uint64 {
+func (r memoryReader) told(path, line string, value *uint64) uint64 {
 	switch {
 	case value == nil:
 		r.note(path, "it has no line %s", line)
@@ -66,7 +69,7 @@ func (r *reader) told(path, line string, value *uint64) uint64 {
 }
 
 // chosen returns the word in brackets: "always [madvise] never".
-func (r *reader) chosen(path string) string {
+func (r memoryReader) chosen(path string) string {
 	text, ok := r.text(path)
 	if !ok {
 		return ""
@@ -81,7 +84,7 @@ func (r *reader) chosen(path string) string {
 }
 
 // ksm is nil where the kernel has none.
-func (r *reader) ksm(path string) *KSM {
+func (r memoryReader) ksm(path string) *KSM {
 	run, ok := r.number(path + "run")
 	if !ok {
 		return nil
@@ -99,7 +102,7 @@ func (r *reader) ksm(path string) *KSM {
 
 // pools reads the folders "hugepages-2048kB" of the machine or of a node
 // (Documentation/admin-guide/mm/hugetlbpage.rst).
-func (r *reader) pools(path string) []HugePages {
+func (r memoryReader) pools(path string) []HugePages {
 	pools := []HugePages{}
 	for _, name := range r.names(path) {
 		digits, ok := strings.CutPrefix(name, "hugepages-")

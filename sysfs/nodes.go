@@ -14,7 +14,7 @@ const nodeFolder = "devices/system/node"
 // of nodes at all (a kernel without CONFIG_NUMA), the machine is reported to have
 // none and its CPUs to be in none, as lscpu and numactl do; to make up a node
 // with all CPUs is left to its readers.
-func (r *reader) nodes(h *Host) {
+func (r memoryReader) nodes(h *Host) {
 	h.CPUSets.PossibleNodes, _ = r.list(r.sys(nodeFolder + "/possible"))
 	online, told := r.list(r.sys(nodeFolder + "/online"))
 	ids := numbered(r.names(r.sys(nodeFolder)), "node")
@@ -38,13 +38,13 @@ func (r *reader) nodes(h *Host) {
 }
 
 // nodePath returns a node's folder, with a slash behind it.
-func (r *reader) nodePath(id int) string {
+func (r memoryReader) nodePath(id int) string {
 	return r.sys(nodeFolder + "/node" + strconv.Itoa(id) + "/")
 }
 
 // settle puts CPUs into a node, and returns those that are there and are in no
 // other one.
-func (r *reader) settle(h *Host, folder string, node int) IDList {
+func (r memoryReader) settle(h *Host, folder string, node int) IDList {
 	mine := IDList{}
 	path := folder + "cpulist"
 	_, listed, _ := r.cpuList(folder, []string{"cpulist"}, []string{"cpumap"})
@@ -71,7 +71,7 @@ func (r *reader) settle(h *Host, folder string, node int) IDList {
 
 // settleOffline finds the nodes of the CPUs that are offline, which the nodes'
 // lists leave out: the folder of a CPU has a link of its node's name.
-func (r *reader) settleOffline(h *Host) {
+func (r memoryReader) settleOffline(h *Host) {
 	if len(h.Nodes) == 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func (r *reader) settleOffline(h *Host) {
 //
 // Every node has this file, and one without memory says 0: where there is no
 // figure, that is noted, or the node would pass for a memory-less one.
-func (r *reader) nodeMemory(path string) (total, free uint64) {
+func (r memoryReader) nodeMemory(path string) (total, free uint64) {
 	text, ok := r.text(path)
 	if !ok && !r.exists(path) {
 		r.note(path, "there is no such file, so the node's memory is not known")
@@ -128,7 +128,7 @@ func (r *reader) nodeMemory(path string) (total, free uint64) {
 }
 
 // kibibytes reads "1024 kB", in bytes.
-func (r *reader) kibibytes(path string, fields []string) uint64 {
+func (r memoryReader) kibibytes(path string, fields []string) uint64 {
 	n, err := strconv.ParseUint(fields[0], 10, 64)
 	if err != nil || n > math.MaxUint64>>10 || len(fields) != 2 || fields[1] != "kB" {
 		r.note(path, "%.40q is no amount of memory in kB", strings.Join(fields, " "))
@@ -139,7 +139,7 @@ func (r *reader) kibibytes(path string, fields []string) uint64 {
 
 // distances reads each online node's row, which has a number for each node that
 // is online, in their order.
-func (r *reader) distances(h *Host) {
+func (r memoryReader) distances(h *Host) {
 	online := 0
 	for _, node := range h.Nodes {
 		if node.Online {
@@ -153,7 +153,7 @@ func (r *reader) distances(h *Host) {
 	}
 }
 
-func (r *reader) row(path string, length int) []int {
+func (r memoryReader) row(path string, length int) []int {
 	text, ok := r.text(path)
 	if !ok {
 		return []int{}

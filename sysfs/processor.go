@@ -6,8 +6,11 @@ import (
 	"strings"
 )
 
+// processorReader reads the kind of the processor and of the kernel, and how they virtualise.
+type processorReader struct{ *reader }
+
 // kernel reads what is known of the Linux that runs.
-func (r *reader) kernel(h *Host) {
+func (r processorReader) kernel(h *Host) {
 	k := &h.Kernel
 	k.Release = r.words(r.proc("sys/kernel/osrelease"))
 	k.Version = r.words(r.proc("sys/kernel/version"))
@@ -20,7 +23,7 @@ func (r *reader) kernel(h *Host) {
 }
 
 // words reads a line that people read, made printable.
-func (r *reader) words(path string) string {
+func (r processorReader) words(path string) string {
 	text, _ := r.text(path)
 	return printable(text)
 }
@@ -28,7 +31,7 @@ func (r *reader) words(path string) string {
 // processor reads the first CPU's part of /proc/cpuinfo. Not with procfs: that
 // knows only the format of the architecture that it is built for, and reads the
 // parts of all CPUs, which takes the kernel long on a large machine.
-func (r *reader) processor(h *Host) {
+func (r processorReader) processor(h *Host) {
 	p := &h.Processor
 	path := r.proc("cpuinfo")
 	text, _ := r.head(path, maxCPUInfo)
@@ -70,7 +73,7 @@ func goArchitecture(machine string) string {
 }
 
 // architecture is what the kernel says (since 6.1), or what cpuinfo looks like.
-func (r *reader) architecture(info cpuInfo) string {
+func (r processorReader) architecture(info cpuInfo) string {
 	if text, ok := r.text(r.proc("sys/kernel/arch")); ok && goArchitecture(text) != "" {
 		return goArchitecture(text)
 	}
@@ -94,7 +97,7 @@ func (r *reader) architecture(info cpuInfo) string {
 
 // power tells the two byte orders apart, by the kernel's word (since 6.2) or by
 // the processor: Linux is little-endian from POWER8 on.
-func (r *reader) power(cpu string) string {
+func (r processorReader) power(cpu string) string {
 	order, _ := r.text(r.sys("kernel/cpu_byteorder"))
 	generation, _, _ := strings.Cut(strings.TrimPrefix(cpu, "POWER"), " ")
 	number, _ := strconv.Atoi(strings.TrimRight(generation, "+,ELNV"))

@@ -56,12 +56,15 @@ type groupKey struct {
 	outer     [levels]int
 }
 
+// topologyReader reads which CPUs belong together: cores, packages, caches.
+type topologyReader struct{ *reader }
+
 // topology groups the CPUs that are online. Who shares a package or a core
 // counts rather than its number: numbers are -1 in many a VM, and repeat from
 // package to package. One CPU is asked for all those in its group, and only CPUs
 // of the same outer groups can be in it; so whatever the files say, each CPU is
 // in one core, a core in one die, and a die in one package.
-func (r *reader) topology(h *Host) {
+func (r topologyReader) topology(h *Host) {
 	found := layout{numbered: map[groupKey]int{}}
 	for l := range levels {
 		found.of[l] = absent(len(h.CPUs))
@@ -98,7 +101,7 @@ func (f *layout) settled(i, level int) bool {
 }
 
 // ask reads what a CPU says of one level, and makes the group that it is in.
-func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
+func (r topologyReader) ask(h *Host, f *layout, path string, l, i int) {
 	id := r.kernelID(path + level[l].id)
 	// There is a package and a core even if they have no number; dies and
 	// clusters are there only if they have one.
@@ -139,14 +142,14 @@ func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
 }
 
 // siblings reads who shares a level with a CPU: the text, and what it says.
-func (r *reader) siblings(path string, l int) (string, IDList) {
+func (r topologyReader) siblings(path string, l int) (string, IDList) {
 	text, list, _ := r.cpuList(path, level[l].lists, level[l].masks)
 	return text, list
 }
 
 // own is a list that has this CPU in it. One that hasn't makes no sense, and is
 // not believed.
-func (r *reader) own(path string, list IDList, cpu int) IDList {
+func (r topologyReader) own(path string, list IDList, cpu int) IDList {
 	if list.Has(cpu) {
 		return list
 	}
@@ -157,7 +160,7 @@ func (r *reader) own(path string, list IDList, cpu int) IDList {
 }
 
 // agree notes if a CPU says something else of its core than the one that was asked.
-func (r *reader) agree(path, list string) {
+func (r topologyReader) agree(path, list string) {
 	if text, _ := r.siblings(path, inCore); text != list {
 		r.note(path+level[inCore].lists[0], "%.80q is not what another CPU of the core says, which is %.80q", text, list)
 	}
@@ -180,7 +183,7 @@ func (f *layout) add(h *Host, l, g, i int) {
 
 // kernelID reads a number of the kernel's; -1 if there is none. It may be
 // large: arm64 firmware numbers by offsets in a table.
-func (r *reader) kernelID(path string) int {
+func (r topologyReader) kernelID(path string) int {
 	n, ok := r.number(path)
 	if ok && (n < -1 || n > math.MaxInt32) {
 		r.note(path, "%d is no number that the kernel gives", n)

@@ -7,7 +7,7 @@ import (
 )
 
 // virtualization reads what the hypervisors' modules and the firmware say.
-func (r *reader) virtualization(h *Host) {
+func (r processorReader) virtualization(h *Host) {
 	v := &h.Virtualization
 	v.Guest = r.guest(h)
 	v.Modules = map[string]map[string]string{}
@@ -26,7 +26,7 @@ func (r *reader) virtualization(h *Host) {
 
 // guest reports whether this machine is itself a VM: by the CPU's flag on x86,
 // by the firmware's tables elsewhere.
-func (r *reader) guest(h *Host) bool {
+func (r processorReader) guest(h *Host) bool {
 	if slices.Contains(h.Processor.Flags, "hypervisor") {
 		return true
 	}
@@ -39,7 +39,7 @@ func (r *reader) guest(h *Host) bool {
 }
 
 // parameters reads a module's; one that has none has no such folder.
-func (r *reader) parameters(path string) map[string]string {
+func (r processorReader) parameters(path string) map[string]string {
 	values := map[string]string{}
 	for _, name := range r.names(path) {
 		if text, ok := r.text(path + "/" + name); ok && isWord(name) {
@@ -50,7 +50,7 @@ func (r *reader) parameters(path string) map[string]string {
 }
 
 // nested is nil if no module says.
-func (r *reader) nested(modules map[string]map[string]string) *bool {
+func (r processorReader) nested(modules map[string]map[string]string) *bool {
 	var answer *bool
 	for _, name := range []string{"kvm", "kvm_intel", "kvm_amd", "kvm_hv"} {
 		text, told := modules[name]["nested"]
@@ -73,7 +73,7 @@ func (r *reader) nested(modules map[string]map[string]string) *bool {
 // misc reads the capacities of the misc controller, which only the root of its
 // hierarchy has: of version 2 alone, of version 2 beside 1, or of version 1
 // (Documentation/admin-guide/cgroup-v2.rst, Misc).
-func (r *reader) misc() map[string]uint64 {
+func (r processorReader) misc() map[string]uint64 {
 	for _, mount := range []string{"", "unified/", "misc/"} {
 		path := r.sys("fs/cgroup/" + mount + "misc.capacity")
 		text, ok := r.text(path)
