@@ -76,6 +76,8 @@ type machine struct {
 	// saved: QEMU may have given up its disks at the end of a save, and has not gone on
 	// since, as far as is known here.
 	saved atomic.Bool
+	// handedOver: QEMU was told to hand its guest over, or to receive one, and may still have what is set for that.
+	handedOver atomic.Bool
 }
 
 // follow notes what QEMU says of its end and of the guest's resets.

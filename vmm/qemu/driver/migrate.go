@@ -159,11 +159,21 @@ func duplicate(f *os.File) (*os.File, error) {
 // configure sets the capabilities. events and x-ignore-shared are as old as
 // QEMU 4.0; one without them says so by refusing.
 func (m *machine) configure(ctx context.Context, sharedRAM bool) error {
+	var off []string
+	if m.handedOver.Load() {
+		off = handoverCapabilities()
+	}
+	return m.execute(ctx, "migrate-set-capabilities", object{"capabilities": capabilities(false, sharedRAM, off)}, nil)
+}
+
+// capabilities are those of every transfer, and others that are on or off.
+func capabilities(on, sharedRAM bool, others []string) []object {
 	capability := func(name string, on bool) object { return object{"capability": name, "state": on} }
-	return m.execute(ctx, "migrate-set-capabilities", object{"capabilities": []object{
-		capability("events", true),
-		capability("x-ignore-shared", sharedRAM),
-	}}, nil)
+	all := []object{capability("events", true), capability("x-ignore-shared", sharedRAM)}
+	for _, name := range others {
+		all = append(all, capability(name, on))
+	}
+	return all
 }
 
 // refused tells an error reply from any other failure: the command was
@@ -249,6 +259,11 @@ func (m *machine) start(ctx context.Context, command string, args object, uri st
 // settled waits for the end of a migration. QEMU finishes the file before it
 // reports "completed" (migration_completion in its migration/migration.c).
 func (m *machine) settled(ctx context.Context, events *qmp.Subscription) error {
+	return m.await(ctx, events, "completed")
+}
+
+// await waits until a migration has come so far.
+func (m *machine) await(ctx context.Context, events *qmp.Subscription, wanted string) error {
 	for {
 		event, err := events.Next(ctx)
 		var missed *qmp.MissedError
@@ -262,7 +277,7 @@ func (m *machine) settled(ctx context.Context, events *qmp.Subscription) error {
 			return err
 		}
 		switch status {
-		case "completed":
+		case wanted:
 			return nil
 		case "failed", "cancelled":
 			return m.failure(ctx, status)
