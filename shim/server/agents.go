@@ -22,7 +22,7 @@ func (s *Server) welcome() shim.Welcome {
 		Credentials: s.guests.credentials,
 	}
 	if s.vm != nil {
-		w.VMMPID, w.Keep = s.vm.proc.pid, s.vm.keep
+		w.VMMPID, w.Keep = s.vm.proc().pid, s.vm.keep
 		w.Notes = s.vm.plugs.texts()
 	}
 	if s.o.Pod != nil {

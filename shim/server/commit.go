@@ -93,17 +93,17 @@ func (s *saves) quit(v *vm) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quitTime)
 	defer cancel()
-	if err := v.machine.Quit(ctx); err != nil {
+	if err := v.machine().Quit(ctx); err != nil {
 		s.log.Warn("failed to ask the VMM to end: killing it, its guest is saved", "error", err)
 		cancel()
 	}
 	select {
-	case <-v.proc.done:
+	case <-v.proc().done:
 		return
 	case <-ctx.Done():
 	}
-	if err := v.proc.kill(); err != nil {
+	if err := v.proc().kill(); err != nil {
 		s.log.Error("failed to end the VMM", "error", err)
 	}
-	<-v.proc.done
+	<-v.proc().done
 }

@@ -64,7 +64,7 @@ func (l *launch) dedicate(ctx context.Context) error {
 	if l.vm.plan.Dedicated == nil {
 		return nil
 	}
-	machine, can := l.vm.machine.(control.VCPUThreader)
+	machine, can := l.vm.machine().(control.VCPUThreader)
 	if !can {
 		return fault.New(shim.CodeInvalid, fieldDedicated, "%s's vCPUs can't have CPUs of their own", l.vm.plan.VMM)
 	}
@@ -76,7 +76,7 @@ func (l *launch) dedicate(ctx context.Context) error {
 	if len(threads) == 0 {
 		now.VCPUs = nil
 	}
-	if err := dedicated.Pin(l.vm.proc.pid, threads, now); err != nil {
+	if err := dedicated.Pin(l.vm.proc().pid, threads, now); err != nil {
 		return fault.New(shim.CodeInvalid, fieldDedicated, "%v", err)
 	}
 	l.log.Info("CPUs dedicated", "vcpus", l.placed.VCPUs, "others", l.placed.Others)

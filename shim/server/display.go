@@ -19,7 +19,7 @@ func (s *guests) beginDisplay(args *shim.Display) (work, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine, can := v.machine.(control.Displayer)
+	machine, can := v.machine().(control.Displayer)
 	if !can {
 		return nil, fault.Precondition("a %s shows no display", v.plan.VMM)
 	}

@@ -15,7 +15,7 @@ const lastRead = 2 * time.Second
 
 // watch waits for the VMM's end, writes down how it was and cleans up after it.
 func (s *ender) watch(v *vm) {
-	<-v.proc.done
+	<-v.proc().done
 	s.settle(v)
 
 	faultpoint.Reach("shim.end.settled")
@@ -30,7 +30,7 @@ func (s *ender) watch(v *vm) {
 	case <-v.console.Done():
 	case <-ctx.Done():
 	}
-	exit := s.classify(v, v.machine.Ending(ctx))
+	exit := s.classify(v, v.machine().Ending(ctx))
 	// Written down first: what follows may take long, and be cut short.
 	s.record(exit)
 	faultpoint.Reach("shim.end.recorded")
@@ -57,10 +57,10 @@ func (s *ender) watch(v *vm) {
 func (s *ender) attend(v *vm, c *companion) {
 	select {
 	case <-c.proc.done:
-	case <-v.proc.done:
+	case <-v.proc().done:
 		return
 	}
-	if v.proc.endsSoon() {
+	if v.proc().endsSoon() {
 		return
 	}
 	err := c.failure()
@@ -68,7 +68,7 @@ func (s *ender) attend(v *vm, c *companion) {
 	v.bereft = err
 	s.mu.Unlock()
 	s.log.Error("a process beside the VMM has ended, and the VMM can't do without it: killing the VMM", "name", c.what.Name, "error", err)
-	if err := v.proc.kill(); err != nil {
+	if err := v.proc().kill(); err != nil {
 		s.log.Error("failed to kill the VMM", "error", err)
 	}
 }
@@ -88,19 +88,19 @@ func (s *ender) settle(v *vm) {
 			s.saves.dropPrepared(p)
 			return
 		}
-		op.end(v.proc.failure())
+		op.end(v.proc().failure())
 		<-op.done // another may have begun since: to abort a save
 	}
 }
 
 func (s *ender) classify(v *vm, ending control.Ending) *shim.Exit {
-	code, signal := v.proc.status()
+	code, signal := v.proc().status()
 	exit := &shim.Exit{
 		Reason:    shim.ReasonCrashed,
 		Time:      time.Now().UTC(),
 		Code:      code,
 		Signal:    signal,
-		LastWords: v.proc.words.Lines(lastWords),
+		LastWords: v.proc().words.Lines(lastWords),
 		RunID:     s.o.RunID,
 	}
 	clean := code == 0 || ending.Closed

@@ -46,7 +46,7 @@ func (s *guests) guestAgent() (*vm, control.GuestAgent, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	agent, can := v.machine.(control.GuestAgent)
+	agent, can := v.machine().(control.GuestAgent)
 	if !can {
 		return nil, nil, fault.Precondition("a %s has no channel to an agent in its guest", v.plan.VMM)
 	}
@@ -225,7 +225,7 @@ func (v *vm) guestTime(most time.Duration) (context.Context, context.CancelFunc)
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	go func() {
 		select {
-		case <-v.proc.done:
+		case <-v.proc().done:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -261,7 +261,7 @@ func (s *guests) beginReboot(args *shim.Reboot) (work, error) {
 	case v.freeze.thaw != nil:
 		return nil, fault.Precondition("the guest's file systems are frozen: thaw them first")
 	}
-	machine, can := v.machine.(control.Rebooter)
+	machine, can := v.machine().(control.Rebooter)
 	if !can {
 		return nil, fault.Precondition("a guest of a %s can't be asked to reboot: reset it", v.plan.VMM)
 	}

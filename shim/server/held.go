@@ -64,7 +64,7 @@ func (s *session) proceed(ctx context.Context, v *vm) error {
 	if err := s.checkHeld(ctx, v); err != nil {
 		return err
 	}
-	if err := v.machine.Continue(ctx); err != nil {
+	if err := v.machine().Continue(ctx); err != nil {
 		return err
 	}
 	s.unhold(v)

@@ -104,7 +104,7 @@ func (s *launcher) launch(l *launch) (any, error) {
 		l.vm.verified = make(chan struct{})
 	}
 	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
-	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
+	l.log.Info("VMM runs", "pid", l.vm.proc().pid, "took", time.Since(start))
 	if l.lazyImage != nil {
 		l.vm.background.Go(func() {
 			defer close(l.vm.verified)
@@ -117,7 +117,7 @@ func (s *launcher) launch(l *launch) (any, error) {
 	}
 	go s.guests.keepCredentials(l.vm)
 	go trimMemory(l.log) // the agent need not wait for it
-	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
+	return shim.Launched{VMMPID: l.vm.proc().pid}, nil
 }
 
 // trimMemory gives back what the last operation has needed: a shim mostly waits.
@@ -129,11 +129,11 @@ func trimMemory(log *slog.Logger) {
 
 // recordFailure writes down the end of a VMM that never came up.
 func (s *launcher) recordFailure(v *vm, err error) {
-	if v.proc == nil {
+	if v.proc() == nil {
 		return
 	}
-	exit := &shim.Exit{Reason: shim.ReasonFailed, Time: time.Now().UTC(), RunID: s.o.RunID, LastWords: v.proc.words.Lines(lastWords)}
-	exit.Code, exit.Signal = v.proc.status()
+	exit := &shim.Exit{Reason: shim.ReasonFailed, Time: time.Now().UTC(), RunID: s.o.RunID, LastWords: v.proc().words.Lines(lastWords)}
+	exit.Code, exit.Signal = v.proc().status()
 	s.record(exit)
 }
 
@@ -172,13 +172,13 @@ func (l *launch) run(ctx context.Context) error {
 	defer cancel(nil)
 	go func() {
 		select {
-		case <-l.vm.proc.done:
-			cancel(l.vm.proc.failure())
+		case <-l.vm.proc().done:
+			cancel(l.vm.proc().failure())
 		case <-ctx.Done():
 		}
 	}()
 	l.watchCompanions(ctx, cancel)
-	if err := explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx))); err != nil {
+	if err := explained(l.driver, l.vm.plan, l.vm.proc().explain(ctx, l.bringUp(ctx))); err != nil {
 		return err
 	}
 	l.vm.leases.Serve()
@@ -301,12 +301,14 @@ func (l *launch) start(o *opener) error {
 	if err := errors.Join(limits.AllowLocking(v.plan.LockedMemory), limits.BoundThreads(v.plan.User)); err != nil {
 		return err
 	}
-	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {
+	proc, err := startProcess(v.plan, o.files, l.stdin, l.stdout, log)
+	if err != nil {
 		return err
 	}
+	v.engine.Store(&engine{proc: proc})
 	v.undo.Push(func() error {
-		err := v.proc.kill()
-		<-v.proc.done
+		err := proc.kill()
+		<-proc.done
 		return err
 	})
 	// From here their other ends see it if the VMM ends.
@@ -329,14 +331,16 @@ func (l *launch) openLog() (io.Writer, error) {
 }
 
 // bringUp connects to the VMM and has it run, or are paused, as planned.
-func (l *launch) bringUp(ctx context.Context) (err error) {
+func (l *launch) bringUp(ctx context.Context) error {
 	v := l.vm
-	l.progress(shim.Progress{Step: "starting " + v.proc.name})
+	l.progress(shim.Progress{Step: "starting " + v.proc().name})
 	start := time.Now()
-	if v.machine, err = l.driver.Connect(ctx, l.link()); err != nil {
+	machine, err := l.driver.Connect(ctx, l.link())
+	if err != nil {
 		return err
 	}
-	v.undo.Push(v.machine.Close)
+	v.engine.Store(&engine{v.proc(), machine})
+	v.undo.Push(machine.Close)
 	faultpoint.Reach("shim.launch.connected")
 	l.log.Debug("the VMM answers", "took", time.Since(start))
 	if err := l.dedicate(ctx); err != nil {
@@ -350,7 +354,7 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 		return err
 	}
 	if v.plan.Paused {
-		_, err = v.machine.Stop(ctx)
+		_, err := machine.Stop(ctx)
 		return err
 	}
 	return l.s.proceed(ctx, v)
@@ -359,7 +363,7 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 func (l *launch) link() control.Link {
 	run := l.s.run
 	return control.Link{
-		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log, VCPUs: l.placed.VCPUs,
+		Plan: l.vm.plan, PID: l.vm.proc().pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log, VCPUs: l.placed.VCPUs,
 		Reset: func() { l.s.guests.thawed(l.vm) },
 		Dial:  func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
 		Listen: func(name string) (*net.UnixListener, error) {
@@ -395,8 +399,8 @@ func (l *launch) load(ctx context.Context) error {
 		return err
 	}
 	shared := l.image.Manifest().Layout == memory.LayoutRaw
-	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
-		return contract.Errorf("load the device state in %s: %w%s", contract.ObjectName(l.image.Path()), err, l.vm.proc.said())
+	if err := l.vm.machine().LoadState(ctx, l.image.StateFile(), shared); err != nil {
+		return contract.Errorf("load the device state in %s: %w%s", contract.ObjectName(l.image.Path()), err, l.vm.proc().said())
 	}
 	return l.s.holdAgain(ctx, l.vm)
 }

@@ -36,7 +36,7 @@ func (s *devices) plugger(name string, owner *conn) (*operation, *vm, control.Pl
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, nil, nil, fault.Precondition("the VM is being stopped")
 	}
-	machine, can := v.machine.(control.Plugger)
+	machine, can := v.machine().(control.Plugger)
 	if !can {
 		return nil, nil, nil, fault.Precondition("devices of a %s can't come and go while it runs: stop the VM, change its specification and start it again", v.plan.VMM)
 	}
@@ -92,7 +92,7 @@ func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, ar
 		s.log.Warn("a device was attached for an agent that has gone", "device", a.Device)
 	}
 	if err != nil {
-		err = errors.Join(v.proc.explain(op.ctx, err), undo.Run())
+		err = errors.Join(v.proc().explain(op.ctx, err), undo.Run())
 		s.log.Info("a device was not attached", "device", a.Device, "error", err)
 		s.finish(op, func() {})
 		return err
@@ -142,7 +142,7 @@ func (s *devices) detachDevice(op *operation, v *vm, machine control.Plugger, ar
 	}
 	keeps := errors.Is(err, control.ErrGuestKeeps)
 	if op.ctx.Err() != nil || !keeps {
-		err = v.proc.explain(op.ctx, err)
+		err = v.proc().explain(op.ctx, err)
 	} else {
 		err = fault.New(shim.CodeTimeout, "", "the guest has not let it go within %v: it still has it, and may let it go later", args.Within)
 	}

@@ -21,7 +21,7 @@ func (s *saves) beginResume(c *conn) (work, error) {
 	return func() (any, error) {
 		var err error
 		if len(s.heldDisks(v)) > 0 {
-			err = v.proc.explain(op.ctx, s.proceed(op.ctx, v))
+			err = v.proc().explain(op.ctx, s.proceed(op.ctx, v))
 		}
 		s.finish(op, func() {})
 		return nil, err

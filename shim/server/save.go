@@ -96,7 +96,7 @@ func (s *saves) save(op *operation, v *vm, p *prepared, progress func(shim.Progr
 	if err == nil {
 		err = context.Cause(op.ctx)
 	} else {
-		err = v.proc.explain(op.ctx, err)
+		err = v.proc().explain(op.ctx, err)
 	}
 	if errors.Is(err, control.ErrMonitorClosed) {
 		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
@@ -165,7 +165,7 @@ func (s *saves) prepare(ctx context.Context, p *prepared, v *vm, progress func(s
 	}
 	progress(shim.Progress{Step: "saving device state"})
 	p.since = time.Now()
-	if p.ran, err = v.machine.Stop(ctx); err != nil {
+	if p.ran, err = v.machine().Stop(ctx); err != nil {
 		return fmt.Errorf("stop the guest: %w", err)
 	}
 	faultpoint.Reach("shim.save.stopped")
@@ -289,7 +289,7 @@ func (p *prepared) checkSpace(ctx context.Context, v *vm, made uint64) error {
 		return p.image.CheckSpace(needed + made + stateRoom)
 	}
 	// Private RAM is what the image has and what has been changed since.
-	changed, err := residentAnonymous(v.proc.pid)
+	changed, err := residentAnonymous(v.proc().pid)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (v *vm) writeState(ctx context.Context, f *os.File, limit uint64) error {
 			}
 		}
 	}()
-	err := v.machine.SaveState(call, f, v.ram != nil)
+	err := v.machine().SaveState(call, f, v.ram != nil)
 	switch {
 	case err == nil:
 		return checkState(f, limit)

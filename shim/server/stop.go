@@ -107,11 +107,11 @@ func (s *ender) press(v *vm) {
 	whole := s.damaged == "" // else it would write to its disks what it reads wrong
 	s.mu.Unlock()
 	if whole {
-		if err := s.proceed(ctx, v); err != nil && !v.proc.ended() {
+		if err := s.proceed(ctx, v); err != nil && !v.proc().ended() {
 			s.log.Warn("failed to resume the guest so that it can shut down", "error", err)
 		}
 	}
-	if err := v.machine.PowerDown(ctx); err != nil && !v.proc.ended() {
+	if err := v.machine().PowerDown(ctx); err != nil && !v.proc().ended() {
 		s.log.Warn("failed to press the guest's power button", "error", err)
 	}
 }
@@ -121,7 +121,7 @@ func (s *ender) graceOver(v *vm) {
 	v.killed, v.graceOver = true, true
 	s.mu.Unlock()
 	s.log.Warn("the guest has not shut down within its grace period: killing the VMM")
-	if err := v.proc.kill(); err != nil {
+	if err := v.proc().kill(); err != nil {
 		s.log.Error("failed to kill the VMM", "error", err)
 	}
 }
@@ -153,7 +153,7 @@ func (s *ender) beginKill(args *shim.Kill) (work, error) {
 		op.end(fault.ErrKilled)
 	}
 	return func() (any, error) {
-		if err := v.proc.kill(); err != nil {
+		if err := v.proc().kill(); err != nil {
 			return nil, err
 		}
 		faultpoint.Reach("shim.kill.killed")

@@ -72,7 +72,7 @@ func (s *saves) resume(v *vm, p *prepared) (err error) {
 		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }
 	}
 	for try := range resumeTries {
-		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
+		if v.proc().ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), callTime)
@@ -82,7 +82,7 @@ func (s *saves) resume(v *vm, p *prepared) (err error) {
 			return s.stopDamaged(v, p)
 		}
 		if errors.Is(err, control.ErrMonitorClosed) {
-			if v.proc.endsSoon() {
+			if v.proc().endsSoon() {
 				return nil // which is told elsewhere
 			}
 			break // without a monitor it is unknown again
@@ -98,12 +98,12 @@ func (s *saves) resume(v *vm, p *prepared) (err error) {
 // regain has the VMM take back its disks, and keeps the guest paused.
 func (s *saves) regain(ctx context.Context, v *vm, p *prepared) error {
 	if p.since.IsZero() { // the save has not come to the guest
-		return v.machine.Regain(ctx)
+		return v.machine().Regain(ctx)
 	}
 	if err := s.checkHeld(ctx, v); err != nil {
 		return err
 	}
-	if err := v.machine.Regain(ctx); err != nil {
+	if err := v.machine().Regain(ctx); err != nil {
 		return err
 	}
 	return s.holdAgain(ctx, v)
@@ -123,7 +123,7 @@ func (s *saves) stopDamaged(v *vm, p *prepared) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
-	_, err := v.machine.Stop(ctx)
+	_, err := v.machine().Stop(ctx)
 	return err
 }
 

@@ -25,7 +25,7 @@ func (s *launcher) verify(ctx context.Context, v *vm, img *memory.Image) {
 	s.mu.Unlock()
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	if _, err := v.machine.Stop(call); err != nil {
+	if _, err := v.machine().Stop(call); err != nil {
 		s.log.Error("failed to pause the guest", "error", err)
 	}
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmlet/vmlet/plan"
@@ -16,9 +17,9 @@ import (
 
 // vm is a VMM that was launched, with all that belongs to it.
 type vm struct {
-	plan    *plan.Plan
-	proc    *process
-	machine control.Machine
+	plan *plan.Plan
+	// engine is the VMM; before one is launched it is nil.
+	engine  atomic.Pointer[engine]
 	console *console.Console
 	display display.Display
 	ram     *os.File // nil: private to the VMM
@@ -45,6 +46,28 @@ type vm struct {
 	stopping  *stopping
 	plugs     plugs
 	freeze    freeze
+}
+
+// engine is a VMM's process, and the connection to it; nil: there is none yet.
+type engine struct {
+	proc    *process
+	machine control.Machine
+}
+
+// proc is the process of the VM's VMM; nil: none was started.
+func (v *vm) proc() *process {
+	if e := v.engine.Load(); e != nil {
+		return e.proc
+	}
+	return nil
+}
+
+// machine is the connection to the VM's VMM. There is one once it was launched.
+func (v *vm) machine() control.Machine {
+	if e := v.engine.Load(); e != nil {
+		return e.machine
+	}
+	return nil
 }
 
 // savedIn is the image that a VM ended in.
