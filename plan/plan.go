@@ -186,6 +186,10 @@ type File struct {
 	// Index into the descriptors sent with the plan (FileReceived).
 	Index int `json:"index,omitempty"`
 
+	// Keep names what was received among all that the VM has: the shim keeps it, and a VMM that takes the first one's
+	// place gets the same. Empty: such a VMM gets another, which is received with its plan.
+	Keep string `json:"keep,omitempty"`
+
 	// Write opens the file read-write, else read-only.
 	Write bool `json:"write,omitempty"`
 	// Shared: other VMs may write to the disk at the same time, so that nothing here keeps them off. A shim that

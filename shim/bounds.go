@@ -129,6 +129,8 @@ func (p *call) decode(m *Message, pod bool) error {
 		return v.bound(pod)
 	case *Prepared:
 		v.ImageID = clip(v.ImageID, maxField)
+	case *Renewed:
+		v.bound()
 	case *Committed:
 		v.Exit.bound()
 	case *Exit:
@@ -162,6 +164,7 @@ func (w *Welcome) bound(pod bool) error {
 func (e *Event) bound(pod bool) {
 	e.Damaged, e.DamagedParts = clip(e.Damaged, maxText), contract.BoundFaults(e.DamagedParts)
 	e.Credentials.bound()
+	e.Renewed.bound()
 	e.Exit.bound()
 	if pod {
 		e.Note = nil
@@ -171,6 +174,12 @@ func (e *Event) bound(pod bool) {
 func (c *Credentials) bound() {
 	if c != nil {
 		c.Message, c.Parts = clip(c.Message, maxText), contract.BoundFaults(c.Parts)
+	}
+}
+
+func (r *Renewed) bound() {
+	if r != nil {
+		r.Warning = clip(r.Warning, maxText)
 	}
 }
 

@@ -14,6 +14,25 @@ import (
 	"github.com/vmlet/vmlet/shim/internal/rundir"
 )
 
+// VMMRecordName is the file in a VM's run folder in which its shim says, from the first renewal of its VMM on, which process
+// is the VM's: a VMMRecord.
+const VMMRecordName = "vmm.json"
+
+// VMMRecord is which process runs a guest. The VMMs of a shim end with it: if it has ended, none does.
+type VMMRecord struct {
+	// VMM has the guest; RunID is the shim's.
+	VMM ShimProcess `json:"vmm"`
+	// Next is a VMM that is about to have it: until that is over, either may. One alone runs it. Nil: there is none.
+	Next *ShimProcess `json:"next,omitempty"`
+	// Renewals is how many VMMs the guest has left behind.
+	Renewals int `json:"renewals"`
+}
+
+// ReadVMMRecord reads which process has the guest. The error wraps fs.ErrNotExist if the VMM was never renewed.
+func ReadVMMRecord(runDir string) (*VMMRecord, error) {
+	return readJSON[VMMRecord](runDir, VMMRecordName)
+}
+
 // maxFile bounds the JSON files that a shim leaves, in bytes: the largest has the VMM's last
 // words.
 const maxFile = 128 << 10
@@ -95,6 +114,14 @@ func OpenProcess(p ShimProcess) (*os.File, error) {
 func Identify(pid int) (ShimProcess, error) {
 	start, err := processStart(pid)
 	return ShimProcess{PID: pid, StartTime: start}, err
+}
+
+// IdentifyRun is Identify of a process of a run, which another after a reboot is not taken for.
+func IdentifyRun(pid int, runID string) (ShimProcess, error) {
+	p, errStart := Identify(pid)
+	boot, errBoot := bootID()
+	p.RunID, p.BootID = runID, boot
+	return p, errors.Join(errStart, errBoot)
 }
 
 // Self returns this process as a ShimProcess.

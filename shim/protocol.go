@@ -68,6 +68,7 @@ const (
 	OpFreeze   Op = "freeze"   // Freeze → none: the guest's file systems are frozen (1.4)
 	OpThaw     Op = "thaw"     // none → none: they are not any more (1.4)
 	OpProbe    Op = "probe"    // Probe → Probed: the guest's agent is asked (1.4)
+	OpRenew    Op = "renew"    // Renew (+ descriptors) → Renewed: another VMM has the guest; after an error the one that had it (Welcome.Renews)
 	OpReboot   Op = "reboot"   // Reboot → none: the guest has been asked (1.4)
 	OpDial     Op = "dial"     // DialTo → none, with one descriptor: a connected socket (1.4)
 	OpDriver   Op = "driver"   // Driver → none, with one descriptor: a socket connected to the program, which was started for it (those of Described.Drivers)
@@ -162,9 +163,11 @@ type Welcome struct {
 	DamagedParts []contract.Fault `json:"damagedParts,omitempty"`
 	// Exit: the VMM has ended, and the shim is about to.
 	Exit *Exit `json:"exit,omitempty"`
+	// Renews: the shim knows OpRenew. One from before says nothing.
+	Renews bool `json:"renews,omitempty"`
 	// Pod is set by a shim in a pod (1.1).
 	Pod *Pod `json:"pod,omitempty"`
-	// Keep is what came with the launch (1.1).
+	// Keep is what came with the launch, or with the last renewal that had any (1.1).
 	Keep json.RawMessage `json:"keep,omitempty"`
 	// Credentials is how far the guest has its pod's Secrets; nil: there is nothing to say
 	// (1.4).
@@ -265,6 +268,24 @@ type Launch struct {
 	Grace *time.Duration `json:"grace,omitempty"`
 	// Leases are what the guest learns on its interfaces, as long as the VMM runs (1.4).
 	Leases []Lease `json:"leases,omitempty"`
+}
+
+// Renew starts another VMM beside the one that runs, and has the guest go on there. RAM, disks and taps are the same. If
+// the connection closes before the reply, the guest is in the one or the other, and the next Welcome says in which.
+type Renew struct {
+	// Plan has the VMM wait for a guest, as one of a restore does, and no Restore.
+	Plan *plan.Plan `json:"plan"`
+	// Keep replaces that of the launch; nil: that stays.
+	Keep json.RawMessage `json:"keep,omitempty"`
+}
+
+// Renewed answers Renew.
+type Renewed struct {
+	VMMPID int `json:"vmmPid"`
+	// Stopped is how long the guest stood still.
+	Stopped time.Duration `json:"stopped"`
+	// Warning is what went wrong when the guest ran again already; empty: nothing.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Lease is what the guest learns on one interface.
@@ -456,6 +477,8 @@ type Event struct {
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Thawed: the guest's file systems are not frozen any more (1.4).
 	Thawed bool `json:"thawed,omitempty"`
+	// Renewed: another VMM has the guest, though whoever asked for it may have gone.
+	Renewed *Renewed `json:"renewed,omitempty"`
 	// Note of a detachment that the guest has agreed to after its time was over:
 	// the device is gone (1.2).
 	Note json.RawMessage `json:"note,omitempty"`

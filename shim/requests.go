@@ -41,6 +41,20 @@ func (c *Client) checkCompanions(p *plan.Plan) error {
 		first.Name, c.welcome.Major, c.welcome.Minor)}
 }
 
+// Renew has another VMM take the place of the one that runs, with the files that the plan's FileReceived count on; they stay
+// the caller's. After an error the guest goes on in the one that ran, unless the VM has ended. When ctx ends first the client
+// tells the shim to give up; the error is nil if the other VMM had the guest by then.
+func (c *Client) Renew(ctx context.Context, r Renew, files []*os.File, progress func(Progress)) (*Renewed, error) {
+	if !c.welcome.Renews {
+		return nil, &Error{Code: CodePrecondition, Message: "the VM's shim is from before a VMM could be renewed under its guest: stop the VM and start it"}
+	}
+	renewed := new(Renewed)
+	if err := undoable(ctx, c, &call{op: OpRenew, into: renewed}, r, files, progress); err != nil {
+		return nil, err
+	}
+	return renewed, nil
+}
+
 // Save stops the guest and writes its image, whole but for the manifest. Commit
 // or Abort has to follow, on this Client. When ctx ends first the save is
 // aborted. volume goes with s.Attached: the folder, open for reading or by O_PATH, in

@@ -20,6 +20,7 @@ func (s *Server) welcome() shim.Welcome {
 		Exit: s.exit,
 
 		Credentials: s.guests.credentials,
+		Renews:      true,
 	}
 	if s.vm != nil {
 		w.VMMPID, w.Keep = s.vm.proc().pid, s.vm.keep

@@ -40,7 +40,7 @@ type secrets struct {
 // keepCredentials brings what the Secrets have into the guest, whenever that is something
 // else, until the VMM ends.
 func (s *guests) keepCredentials(v *vm) {
-	guest, can := v.machine().(control.Credentialer)
+	_, can := v.machine().(control.Credentialer)
 	if s.o.Pod == nil || len(s.o.Pod.Credentials) == 0 {
 		return
 	}
@@ -53,12 +53,12 @@ func (s *guests) keepCredentials(v *vm) {
 	var applied [sha256.Size]byte
 	for {
 		select {
-		case <-v.proc().done:
+		case <-v.gone:
 			return
 		case <-ticker.C:
 		}
 		if !s.frozen(v) {
-			applied = s.syncCredentials(v, guest, applied)
+			applied = s.syncCredentials(v, v.machine().(control.Credentialer), applied)
 		}
 	}
 }

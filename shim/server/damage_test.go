@@ -15,7 +15,7 @@ import (
 
 // TestDamagedIsNotSaved has an image that would look whole.
 func TestDamagedIsNotSaved(t *testing.T) {
-	s := &saves{session: &session{damaged: "chunk 7 is not as it was", vm: &vm{proc: &process{done: make(chan struct{})}}}}
+	s := &saves{session: &session{damaged: "chunk 7 is not as it was", vm: withEngine(&vm{}, &process{done: make(chan struct{})}, nil)}}
 	_, err := s.beginSave(nil, 1, &shim.Save{Directory: "/images/one"}, nil)
 	var refused *shim.Error
 	if !errors.As(err, &refused) || refused.Code != shim.CodeDamaged || !strings.Contains(err.Error(), "chunk 7") {
@@ -51,7 +51,7 @@ func TestDamageDuringSave(t *testing.T) {
 				}
 				return nil
 			})
-			v := &vm{machine: m, proc: &process{done: make(chan struct{})}}
+			v := withEngine(&vm{}, &process{done: make(chan struct{})}, m)
 			if err := s.resume(v, &prepared{ran: true, since: now}); err != nil {
 				t.Fatal(err)
 			}

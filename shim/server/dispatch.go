@@ -38,6 +38,8 @@ func (s *Server) dispatch(c *conn, r shim.Request, files []*os.File) (work, erro
 		return decoded(r, func(args *shim.Attach) (work, error) { return s.devices.beginAttach(c, args, files) })
 	case shim.OpDetach:
 		return decoded(r, func(args *shim.Detach) (work, error) { return s.devices.beginDetach(c, args) })
+	case shim.OpRenew:
+		return decoded(r, func(args *shim.Renew) (work, error) { return s.renewals.beginRenew(c, r.ID, args, files) })
 	case shim.OpConsole:
 		return decoded(r, s.guests.beginConsole)
 	case shim.OpDisplay:

@@ -15,7 +15,7 @@ const lastRead = 2 * time.Second
 
 // watch waits for the VMM's end, writes down how it was and cleans up after it.
 func (s *ender) watch(v *vm) {
-	<-v.proc().done
+	s.await(v)
 	s.settle(v)
 
 	faultpoint.Reach("shim.end.settled")
@@ -52,12 +52,32 @@ func (s *ender) watch(v *vm) {
 	close(s.ended)
 }
 
+// await returns when the VM's VMM has ended, and no other has taken its place or is about to.
+func (s *ender) await(v *vm) {
+	for {
+		p := v.proc()
+		<-p.done
+		s.mu.Lock()
+		renewal := v.handing
+		v.ended = v.proc() == p && renewal == nil
+		over := v.ended
+		s.mu.Unlock()
+		if over {
+			close(v.gone)
+			return
+		}
+		if renewal != nil {
+			<-renewal.done
+		}
+	}
+}
+
 // attend ends a VMM one of whose companions has ended before it: the guest's device is gone. One that the
 // VMM takes with it at its own end is no reason.
 func (s *ender) attend(v *vm, c *companion) {
 	select {
 	case <-c.proc.done:
-	case <-v.proc().done:
+	case <-v.gone:
 		return
 	}
 	if v.proc().endsSoon() {

@@ -90,6 +90,8 @@ type fakeDriver struct {
 	connect func(ctx context.Context) error // nil: as ever
 
 	explain *shim.Error // what the last words are said to mean
+	// next is that of the second VMM that is connected to; nil: there is none.
+	next *fakeMachine
 }
 
 func (d *fakeDriver) onExplain(fault *shim.Error) {
@@ -115,7 +117,10 @@ func (d *fakeDriver) onConnect(connect func(context.Context) error) {
 
 func (d *fakeDriver) Connect(ctx context.Context, link control.Link) (control.Machine, error) {
 	d.mu.Lock()
-	connect := d.connect
+	connect, machine := d.connect, d.machine
+	if machine.conn != nil && d.next != nil {
+		machine = d.next
+	}
 	d.mu.Unlock()
 	if connect != nil {
 		if err := connect(ctx); err != nil {
@@ -126,8 +131,8 @@ func (d *fakeDriver) Connect(ctx context.Context, link control.Link) (control.Ma
 	if err != nil {
 		return nil, err
 	}
-	d.machine.conn, d.machine.reset = conn, link.Reset
-	return d.machine, nil
+	machine.conn, machine.reset = conn, link.Reset
+	return machine, nil
 }
 
 type fakeMachine struct {
@@ -139,6 +144,11 @@ type fakeMachine struct {
 	// save and proceed stand for what can fail; nil: it doesn't.
 	save    func(ctx context.Context, f *os.File) error
 	proceed func() error
+
+	// send, receive and begin stand for what can go wrong in a handover; nil: nothing does.
+	send    func(ctx context.Context, stopped func() error) error
+	receive func(ctx context.Context) error
+	begin   func() error
 
 	plug fakePlug
 	// displays are the VMM's ends of what clients were given; guest is its agent.
@@ -394,4 +404,10 @@ func wantCode(t *testing.T, err error, code shim.Code) {
 	if !errors.As(err, &e) || e.Code != code {
 		t.Fatalf("error %v, want one with code %s", err, code)
 	}
+}
+
+// withEngine is a VM with a VMM.
+func withEngine(v *vm, p *process, m control.Machine) *vm {
+	v.engine.Store(&engine{p, m})
+	return v
 }

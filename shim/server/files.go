@@ -38,6 +38,11 @@ func (o *opener) all(ctx context.Context) error {
 }
 
 func (o *opener) one(ctx context.Context, f *plan.File) (*os.File, error) {
+	if o.renewal != nil {
+		if file, err := o.inherit(f); file != nil || err != nil {
+			return file, err
+		}
+	}
 	switch f.Kind {
 	case plan.FilePath:
 		return o.path(ctx, f)
@@ -91,12 +96,13 @@ func (o *opener) pair(f *plan.File) (*os.File, error) {
 }
 
 func (o *opener) listen(f *plan.File) (*os.File, error) {
-	file, err := o.run.Listen(f.Path)
+	name := o.renewal.socket(f.Path)
+	file, err := o.run.Listen(name)
 	if err != nil {
 		return nil, err
 	}
 	o.own = append(o.own, file)
-	o.undo.Push(func() error { return o.run.Remove(f.Path) })
+	o.undo.Push(func() error { return o.run.Remove(name) })
 	return file, nil
 }
 

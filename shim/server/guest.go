@@ -53,28 +53,31 @@ func (s *guests) guestAgent() (*vm, control.GuestAgent, error) {
 	return v, agent, nil
 }
 
+// agent is the guest's, of a VM whose VMM has a channel to it.
+func (v *vm) agent() control.GuestAgent { return v.machine().(control.GuestAgent) }
+
 // beginFreeze arms the thaw before it freezes: whatever goes wrong, the guest goes on.
 func (s *guests) beginFreeze(args *shim.Freeze) (work, error) {
 	if args.Timeout <= 0 || args.Timeout > maxFreeze {
 		return nil, fault.New(shim.CodeInvalid, "timeout", "%v: want more than 0 and at most %v", args.Timeout, maxFreeze)
 	}
-	v, agent, err := s.guestAgent()
+	v, _, err := s.guestAgent()
 	if err != nil {
 		return nil, err
 	}
-	return func() (any, error) { return nil, s.freezeFor(v, agent, args.Timeout) }, nil
+	return func() (any, error) { return nil, s.freezeFor(v, args.Timeout) }, nil
 }
 
-func (s *guests) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duration) error {
+func (s *guests) freezeFor(v *vm, timeout time.Duration) error {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
-	first, err := s.armThaw(v, agent, timeout)
+	first, err := s.armThaw(v, timeout)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := v.guestTime(freezeTime)
 	defer cancel()
-	err = agent.Freeze(ctx)
+	err = v.agent().Freeze(ctx)
 	if err == nil && s.frozen(v) {
 		s.log.Info("the guest's file systems are frozen", "timeout", timeout)
 		return nil
@@ -89,11 +92,11 @@ func (s *guests) freezeFor(v *vm, agent control.GuestAgent, timeout time.Duratio
 		v.freeze.end()
 		return guestError(err)
 	}
-	return errors.Join(guestError(err), s.thaw(v, agent))
+	return errors.Join(guestError(err), s.thaw(v))
 }
 
 // armThaw has the guest thawed after a time. first: it was not to be before.
-func (s *guests) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (first bool, err error) {
+func (s *guests) armThaw(v *vm, after time.Duration) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -103,8 +106,10 @@ func (s *guests) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (
 		return false, fault.Precondition("the VM is being stopped")
 	case s.prepared != nil || s.op != nil && s.op.name == opSave:
 		return false, fault.Precondition("the VM is being saved: try again when that is over")
+	case s.op != nil && s.op.name == opRenew:
+		return false, fault.Precondition("the VM's VMM is being renewed: try again when that is over")
 	case v.freeze.thaw == nil:
-		v.freeze.thaw = time.AfterFunc(after, func() { s.thawDue(v, agent) })
+		v.freeze.thaw = time.AfterFunc(after, func() { s.thawDue(v) })
 		return true, nil
 	}
 	v.freeze.thaw.Reset(after)
@@ -113,13 +118,13 @@ func (s *guests) armThaw(v *vm, agent control.GuestAgent, after time.Duration) (
 
 // thawDue thaws, and tries until it has: the guest is paused otherwise. One whose agent has
 // gone stays frozen until it is reset.
-func (s *guests) thawDue(v *vm, agent control.GuestAgent) {
+func (s *guests) thawDue(v *vm) {
 	v.freezing.Lock()
 	defer v.freezing.Unlock()
 	if !s.frozen(v) { // it was thawed or reset meanwhile
 		return
 	}
-	err := s.thaw(v, agent)
+	err := s.thaw(v)
 	if err == nil {
 		s.log.Warn("thawed the guest's file systems: the time of their freeze is over, or the VM is being stopped")
 		return
@@ -137,10 +142,10 @@ func (s *guests) thawDue(v *vm, agent control.GuestAgent) {
 }
 
 // thaw returns when the agent says that nothing is frozen; v.freezing is held.
-func (s *guests) thaw(v *vm, agent control.GuestAgent) error {
+func (s *guests) thaw(v *vm) error {
 	ctx, cancel := v.guestTime(thawTime)
 	defer cancel()
-	if err := agent.Thaw(ctx); err != nil {
+	if err := v.agent().Thaw(ctx); err != nil {
 		return guestError(err)
 	}
 	s.thawed(v)
@@ -157,14 +162,14 @@ func (s *guests) thawed(v *vm) {
 }
 
 func (s *guests) beginThaw() (work, error) {
-	v, agent, err := s.guestAgent()
+	v, _, err := s.guestAgent()
 	if err != nil {
 		return nil, err
 	}
 	return func() (any, error) {
 		v.freezing.Lock()
 		defer v.freezing.Unlock()
-		return nil, s.thaw(v, agent)
+		return nil, s.thaw(v)
 	}, nil
 }
 
@@ -209,11 +214,11 @@ func (s *guests) beginProbe(args *shim.Probe) (work, error) {
 	}, nil
 }
 
-// moving: the guest is being saved or started, or is yet to go on from the image that its pod is there for.
+// moving: the guest is being saved or started, its VMM renewed, or is yet to go on from the image that its pod is there for.
 func (s *guests) moving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.prepared != nil || s.op != nil && s.op.name == opSave {
+	if s.prepared != nil || s.op != nil && (s.op.name == opSave || s.op.name == opRenew) {
 		return true
 	}
 	restores := s.o.Pod != nil && s.o.Pod.Described.Restore != nil
@@ -225,7 +230,7 @@ func (v *vm) guestTime(most time.Duration) (context.Context, context.CancelFunc)
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	go func() {
 		select {
-		case <-v.proc().done:
+		case <-v.gone:
 			cancel()
 		case <-ctx.Done():
 		}

@@ -249,13 +249,13 @@ func TestThawFailsQuietly(t *testing.T) {
 	s.machine.guest.set(func(g *fakeGuest) { g.gone = true })
 	v := s.server.vm
 	for range 3 {
-		s.server.guests.thawDue(v, s.machine)
+		s.server.guests.thawDue(v)
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
 		t.Errorf("%d errors, want one:\n%s", n, log.String())
 	}
 	s.machine.guest.set(func(g *fakeGuest) { g.gone = false })
-	s.server.guests.thawDue(v, s.machine)
+	s.server.guests.thawDue(v)
 	if s.machine.guest.isFrozen() {
 		t.Error("it was given up")
 	}

@@ -118,7 +118,7 @@ func (m leavingMachine) SaveState(context.Context, *os.File, bool) error {
 // TestStateOfGivenUpSave is kept nowhere.
 func TestStateOfGivenUpSave(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	v := &vm{machine: leavingMachine{new(fakeMachine), func() { cancel(fault.ErrAborted) }}, ram: os.Stdin}
+	v := withEngine(&vm{ram: os.Stdin}, nil, leavingMachine{new(fakeMachine), func() { cancel(fault.ErrAborted) }})
 	if err := new(prepared).saveState(ctx, v, nil); !errors.Is(err, fault.ErrAborted) {
 		t.Errorf("error %v", err)
 	}

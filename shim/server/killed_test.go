@@ -15,7 +15,7 @@ import (
 // TestNothingBeginsWithAKilledVM: between the kill and the VMM's end a save would fail
 // with whatever it was at, as if the VMM had crashed.
 func TestNothingBeginsWithAKilledVM(t *testing.T) {
-	s := &session{vm: &vm{killed: true, machine: &fakeMachine{}, plan: &plan.Plan{VMM: "fake"}}}
+	s := &session{vm: withEngine(&vm{killed: true, plan: &plan.Plan{VMM: "fake"}}, nil, &fakeMachine{})}
 	_, errSave := (&saves{session: s}).beginSave(&conn{}, 1, &shim.Save{Directory: "/image"}, nil)
 	_, _, _, errPlug := (&devices{s}).plugger(opAttach, nil)
 	for name, err := range map[string]error{"save": errSave, "attach": errPlug} {

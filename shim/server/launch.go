@@ -46,7 +46,7 @@ func (s *launcher) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*o
 	l := &launch{
 		s: s, op: op, driver: driver, received: files, progress: c.progress(id),
 		leases: args.Leases,
-		vm:     &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
+		vm:     &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs(), gone: make(chan struct{})},
 		log:    s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
 	}
 	return func() (any, error) { return s.launch(l) }, nil
@@ -156,7 +156,11 @@ func (l *launch) run(ctx context.Context) error {
 	if err := opener.pairs.complete(); err != nil {
 		return fault.Invalid("", err)
 	}
-	l.opener, l.vm.disks = opener, opener.disks
+	if l.vm.kept, err = keep(l.vm.plan.Files, opener.files, ""); err != nil {
+		return err
+	}
+	l.vm.undo.Push(func() error { l.s.dropKept(l.vm); return nil })
+	l.opener, l.vm.disks, l.vm.placed = opener, opener.disks, l.placed
 	if err := l.prepareLeases(); err != nil {
 		return err
 	}
@@ -326,7 +330,7 @@ func (l *launch) openLog() (io.Writer, error) {
 		return nil, err
 	}
 	l.vm.undo.Push(log.Close)
-	l.output = log
+	l.output, l.vm.output = log, log
 	return log, nil
 }
 

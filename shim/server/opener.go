@@ -24,6 +24,8 @@ type opener struct {
 	watched  bool          // nobody has written to block devices since the image was saved
 	pairs    *pairs        // of the plan's processes; nil: there are none
 	undo     *undo.Stack   // what stays for as long as the VMM runs
+	// renewal is set for a VMM that takes another one's place; nil: it takes none's.
+	renewal *inherited
 
 	files    []*os.File    // the VMM's, in order
 	own      []*os.File    // those of them that are closed here once it runs

@@ -11,6 +11,7 @@ const (
 	opSave   = "save"
 	opAttach = "attachment"
 	opDetach = "detachment"
+	opRenew  = "renewal"
 )
 
 // operation is a launch, a save, a commit or an abort: there is one at a time.

@@ -86,6 +86,13 @@ func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, ar
 		faultpoint.Reach("shim.attach.opened")
 		err = machine.Attach(op.ctx, control.Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
 	}
+	var kept []keptFile
+	if err == nil {
+		var errKeep error
+		if kept, errKeep = keep(a.Files, o.files, a.Device); errKeep != nil { // its VMM can't be renewed then, and says so
+			s.log.Warn("failed to keep the files of a device", "device", a.Device, "error", errKeep)
+		}
+	}
 	o.release()
 	if err == nil && op.ctx.Err() != nil {
 		// Nobody waits for it any more; anyone who comes next finds it by its note.
@@ -101,6 +108,7 @@ func (s *devices) attachDevice(op *operation, v *vm, machine control.Plugger, ar
 	v.leases.Serve()
 	v.undo.Push(undo.Run)
 	s.finish(op, func() {
+		v.kept = append(v.kept, kept...)
 		v.disks = append(v.disks, o.disks...)
 		v.plugs.attached[a.Device] = undo
 		v.plugs.put(a.Device, args.Note)
@@ -173,6 +181,7 @@ func (s *devices) takeBack(v *vm, device string) {
 // gone notes that a device no longer exists; s.mu is held.
 func (s *devices) gone(v *vm, args *shim.Detach) {
 	d := args.Detachment
+	v.dropKeptOf(d.Device, d.DiskName)
 	if d.DiskName != "" {
 		v.disks = slices.DeleteFunc(v.disks, func(w watchedDisk) bool {
 			if w.name != d.DiskName {

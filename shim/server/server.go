@@ -29,6 +29,7 @@ type Server struct {
 	devices  *devices
 	guests   *guests
 	ender    *ender
+	renewals *renewals
 
 	requests sync.WaitGroup
 	// lingering: no request is counted any more; guarded by mu.
@@ -59,6 +60,7 @@ func inRooms(one *session) *Server {
 	s := &Server{session: one, source: &source{session: one}, saves: &saves{session: one}, devices: &devices{session: one}, guests: &guests{session: one}}
 	s.ender = &ender{session: one, saves: s.saves}
 	s.launcher = &launcher{session: one, source: s.source, guests: s.guests, ender: s.ender}
+	s.renewals = &renewals{session: one, launcher: s.launcher, guests: s.guests}
 	return s
 }
 

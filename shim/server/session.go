@@ -154,7 +154,7 @@ func (s *session) move() {
 
 // saving: the guest is being saved, or that is being undone; s.mu is held.
 func (s *session) saving() bool {
-	return s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name)
+	return s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume, opRenew}, s.op.name)
 }
 
 // underWay is what keeps a VM from being stopped; s.mu is held.

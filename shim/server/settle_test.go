@@ -39,7 +39,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 	ender := &ender{session: s, saves: saves}
 	done := make(chan struct{})
 	close(done)
-	v := &vm{machine: &fakeMachine{}, proc: &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}}
+	v := withEngine(&vm{}, &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}, &fakeMachine{})
 	s.vm = v
 	p := &prepared{image: image, expire: time.NewTimer(time.Hour)}
 	s.prepared = p

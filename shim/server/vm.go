@@ -2,12 +2,14 @@ package server
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/display"
 	"github.com/vmlet/vmlet/shim/server/control"
@@ -18,13 +20,19 @@ import (
 // vm is a VMM that was launched, with all that belongs to it.
 type vm struct {
 	plan *plan.Plan
-	// engine is the VMM; before one is launched it is nil.
-	engine  atomic.Pointer[engine]
+	// engine is the VMM; before one is launched it is nil. A renewal puts another in its place.
+	engine atomic.Pointer[engine]
+	// gone is closed when the VMM has ended, and no other has taken its place.
+	gone    chan struct{}
 	console *console.Console
 	display display.Display
 	ram     *os.File // nil: private to the VMM
 	freeRAM func() error
 	disks   []watchedDisk
+	// output is the log of what the VMM says.
+	output io.Writer
+	// placed are the CPUs that the VMM's threads have to themselves.
+	placed dedicated.Placement
 	// imageBytes of data in the image that private RAM is mapped from.
 	imageBytes uint64
 	keep       json.RawMessage // the agent's own
@@ -38,13 +46,17 @@ type vm struct {
 	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none
 
 	// The rest is guarded by session.mu.
-	ended     bool // nothing can be begun with it any more
+	ended bool // nothing can be begun with it any more
+	// handing is the renewal that has stopped the guest: it decides which VMM has it. Nil: none.
+	handing   *operation
 	killed    bool
 	graceOver bool
 	saved     *savedIn
 	bereft    error // how a companion ended that the VMM can't do without
 	stopping  *stopping
 	plugs     plugs
+	kept      []keptFile
+	renewals  int
 	freeze    freeze
 }
 

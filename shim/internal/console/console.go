@@ -34,13 +34,15 @@ var ErrTooMany = errors.New("too many clients on the console")
 
 // Console is one serial console. Its methods may be called concurrently.
 type Console struct {
-	vmm  io.ReadWriteCloser
 	log  io.Writer
 	tail *logfile.Tail
 
 	input sync.Mutex // held while bytes go to the guest, so that clients' don't mix
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// vmm takes what clients type; it is one of open, which all are read from.
+	vmm     io.ReadWriteCloser
+	open    map[io.ReadWriteCloser]struct{}
 	clients map[*client]struct{}
 	ended   bool
 	done    chan struct{}
@@ -60,20 +62,59 @@ func New(log io.Writer) (*Console, *os.File, error) {
 func begin(vmm io.ReadWriteCloser, log io.Writer) *Console {
 	c := &Console{
 		vmm:     vmm,
+		open:    map[io.ReadWriteCloser]struct{}{vmm: {}},
 		log:     log,
 		tail:    logfile.NewTail(Backlog),
 		clients: make(map[*client]struct{}),
 		done:    make(chan struct{}),
 	}
-	go c.read()
+	go c.read(vmm)
 	return c
 }
 
-// read takes what the guest prints until the VMM has gone.
-func (c *Console) read() {
+// Replacement is a VMM that takes the place of the one that has the console.
+type Replacement struct {
+	// VMM is its end, which the caller passes on and closes.
+	VMM *os.File
+
+	console *Console
+	own     io.ReadWriteCloser
+}
+
+// Replace returns the end of another VMM. What it prints is the console's from now on, beside what the present
+// one does.
+func (c *Console) Replace() (*Replacement, error) {
+	own, other, err := unixsocket.Pair("console")
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		own.Close()
+		other.Close()
+		return nil, fmt.Errorf("console: %w", os.ErrClosed)
+	}
+	c.open[own] = struct{}{}
+	go c.read(own)
+	return &Replacement{VMM: other, console: c, own: own}, nil
+}
+
+// Use has the other VMM read what clients type from now on.
+func (r *Replacement) Use() {
+	r.console.mu.Lock()
+	defer r.console.mu.Unlock()
+	r.console.vmm = r.own
+}
+
+// Drop closes the console's end of a VMM that does not take the other's place.
+func (r *Replacement) Drop() error { return r.own.Close() }
+
+// read takes what the guest prints until the VMM has gone, and ends the console if no other has it.
+func (c *Console) read(vmm io.ReadWriteCloser) {
 	buf := make([]byte, 4<<10)
 	for {
-		n, err := c.vmm.Read(buf)
+		n, err := vmm.Read(buf)
 		if n > 0 {
 			_, _ = c.log.Write(buf[:n]) // it never fails, see logfile
 			c.publish(buf[:n])
@@ -82,9 +123,12 @@ func (c *Console) read() {
 			break
 		}
 	}
-	c.vmm.Close()
+	vmm.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if delete(c.open, vmm); len(c.open) > 0 {
+		return
+	}
 	c.ended = true
 	for cl := range c.clients {
 		cl.finish()
@@ -172,11 +216,27 @@ func hungUp(conn net.Conn) bool {
 	return gone
 }
 
+// put types, into the VMM that takes the place of one that has gone meanwhile.
 func (c *Console) put(b []byte) bool {
 	c.input.Lock()
 	defer c.input.Unlock()
-	_, err := c.vmm.Write(b)
-	return err == nil
+	for {
+		vmm := c.typed()
+		n, err := vmm.Write(b)
+		if err == nil {
+			return true
+		}
+		if b = b[n:]; c.typed() == vmm {
+			return false
+		}
+	}
+}
+
+// typed takes what clients type.
+func (c *Console) typed() io.ReadWriteCloser {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.vmm
 }
 
 // Done is closed when the VMM's end is closed and all that it printed is logged.
@@ -185,7 +245,11 @@ func (c *Console) Done() <-chan struct{} { return c.done }
 // Close ends the console even if the VMM's end is open. The clients are still given
 // what was printed before; see Drain.
 func (c *Console) Close() {
-	c.vmm.Close()
+	c.mu.Lock()
+	for vmm := range c.open {
+		vmm.Close()
+	}
+	c.mu.Unlock()
 	<-c.done
 }
 

@@ -244,3 +244,43 @@ func TestGuestThatDoesNotRead(t *testing.T) {
 		t.Error("4 MiB were taken that nobody reads")
 	}
 }
+
+// TestReplace: another VMM prints on the same console, and reads what is typed once it is used; the console ends with the last.
+func TestReplace(t *testing.T) {
+	c, first, log := start(t)
+	client := attach(t, c, 0)
+	dropped, err := c.Replace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn(t, dropped.VMM)
+	if err := dropped.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Replace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := conn(t, r.VMM)
+	write(t, client, "a")
+	expect(t, first, "a")
+	write(t, second, "booting")
+	expect(t, client, "booting")
+	r.Use()
+	write(t, client, "b")
+	expect(t, second, "b")
+	first.Close()
+	write(t, second, "still")
+	expect(t, client, "still")
+	second.Close()
+	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
+		t.Errorf("%q after the end, %v", rest, err)
+	}
+	<-c.Done()
+	if got := log.String(); got != "bootingstill" {
+		t.Errorf("logged %q", got)
+	}
+	if _, err := c.Replace(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a console that has ended is replaced: %v", err)
+	}
+}
