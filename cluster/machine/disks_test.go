@@ -136,7 +136,7 @@ func TestSpoiledMeanwhile(t *testing.T) {
 	} {
 		i := instance.DeepCopy()
 		i.Status.NodeName = c.node
-		if got := (&Reconciler{Uses: &uses{known: c.uses}}).spoiledMeanwhile(i) != nil; got != c.ending {
+		if got := (&Observer{Uses: &uses{known: c.uses}}).spoiledMeanwhile(i) != nil; got != c.ending {
 			t.Errorf("%s: it is ended: %v, want %v", name, got, c.ending)
 		}
 	}
