@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/fields"
 )
 
 // patterns returns the fields below a type as the table names them, each with whether it
@@ -45,17 +46,17 @@ func structPatterns(t reflect.Type, at string, into map[string]bool) {
 func TestEveryFieldIsListed(t *testing.T) {
 	for kind, c := range map[string]struct {
 		spec  reflect.Type
-		table []Field
+		table []fields.Field
 	}{
 		"VirtualMachine":         {reflect.TypeFor[kubevirtv1.VirtualMachineSpec](), machineTable()},
-		"VirtualMachineInstance": {reflect.TypeFor[kubevirtv1.VirtualMachineInstanceSpec](), InstanceFields()},
+		"VirtualMachineInstance": {reflect.TypeFor[kubevirtv1.VirtualMachineInstanceSpec](), fields.Instance()},
 	} {
 		all := make(map[string]bool)
 		patterns(c.spec, "", all)
 		if len(all) < 200 {
 			t.Fatalf("%s has %d fields: want all of the API's", kind, len(all))
 		}
-		listed := make(map[string]Field)
+		listed := make(map[string]fields.Field)
 		for _, row := range c.table {
 			if _, twice := listed[row.Path]; twice {
 				t.Errorf("%s: %s is listed twice", kind, row.Path)
@@ -72,7 +73,7 @@ func TestEveryFieldIsListed(t *testing.T) {
 			name = strings.TrimSuffix(name, ".*")
 			if hasFields, exists := all[name]; !exists {
 				t.Errorf("%s: the API has no %s", kind, path)
-			} else if hasFields && row.Support == Supported && name == path {
+			} else if hasFields && row.Support == fields.Supported && name == path {
 				t.Errorf("%s: %s is listed as supported, and so are none of the fields below it: list those", kind, path)
 			}
 		}
@@ -80,7 +81,7 @@ func TestEveryFieldIsListed(t *testing.T) {
 }
 
 // isListed says whether the table has a row for a field, or one for all of what it is in.
-func isListed(path string, listed map[string]Field) bool {
+func isListed(path string, listed map[string]fields.Field) bool {
 	if _, itself := listed[path]; itself {
 		return true
 	}
@@ -88,7 +89,7 @@ func isListed(path string, listed map[string]Field) bool {
 		if path[i] != '.' && path[i] != '[' {
 			continue
 		}
-		if row, above := listed[path[:i]]; above && row.Support != Supported {
+		if row, above := listed[path[:i]]; above && row.Support != fields.Supported {
 			return true
 		}
 		if _, whole := listed[path[:i]+".*"]; whole {
@@ -99,13 +100,13 @@ func isListed(path string, listed map[string]Field) bool {
 }
 
 func TestRowsAreComplete(t *testing.T) {
-	for _, row := range slices.Concat(machineTable(), annotationTable()) {
+	for _, row := range slices.Concat(machineTable(), fields.Annotations()) {
 		switch row.Support {
-		case Supported:
-			if row.VMM != allVMMs && row.VMM != onlyQEMU {
+		case fields.Supported:
+			if row.VMM != fields.AllVMMs && row.VMM != fields.OnlyQEMU {
 				t.Errorf("%s: no VMM supports it", row.Path)
 			}
-		case Refused, Ignored:
+		case fields.Refused, fields.Ignored:
 			if row.Note == "" || row.VMM != "" {
 				t.Errorf("%s: %s, by %q, with the note %q: want a note and no VMM", row.Path, row.Support, row.VMM, row.Note)
 			}
@@ -148,11 +149,11 @@ func tables() string {
 	var text strings.Builder
 	for _, part := range []struct {
 		title string
-		rows  []Field
+		rows  []fields.Field
 	}{
-		{"`spec` of a VirtualMachine", MachineFields()},
-		{"`spec` of a VirtualMachineInstance, `spec.template.spec` of a VirtualMachine", InstanceFields()},
-		{"Annotations of a VirtualMachineInstance, or in `spec.template.metadata` of a VirtualMachine", annotationTable()},
+		{"`spec` of a VirtualMachine", fields.Machine()},
+		{"`spec` of a VirtualMachineInstance, `spec.template.spec` of a VirtualMachine", fields.Instance()},
+		{"Annotations of a VirtualMachineInstance, or in `spec.template.metadata` of a VirtualMachine", fields.Annotations()},
 	} {
 		fmt.Fprintf(&text, "\n## %s\n\n| field | | VMM | note |\n| --- | --- | --- | --- |\n", part.title)
 		for _, row := range part.rows {

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/fields"
 )
 
 // byController are the fields of an instance that the controller alone writes.
@@ -19,12 +20,12 @@ func byController() []string {
 
 // instanceFields are the rows that count for an instance: vmlet's own programs write those of the
 // controller.
-func (r Request) instanceFields() []Field {
-	all := InstanceFields()
+func (r Request) instanceFields() []fields.Field {
+	all := fields.Instance()
 	if !r.Own {
 		return all
 	}
-	return slices.DeleteFunc(all, func(f Field) bool { return slices.Contains(byController(), f.Path) })
+	return slices.DeleteFunc(all, func(f fields.Field) bool { return slices.Contains(byController(), f.Path) })
 }
 
 // hibernation checks how a VM hibernates and starts again, and that it can be saved.

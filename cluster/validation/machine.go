@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/fields"
 	"github.com/vmlet/vmlet/cluster/imports"
 )
 
 // machineTable is the table of all fields of a VirtualMachine's spec.
-func machineTable() []Field {
-	table := MachineFields()
-	for _, f := range InstanceFields() {
+func machineTable() []fields.Field {
+	table := fields.Machine()
+	for _, f := range fields.Instance() {
 		f.Path = "template.spec." + f.Path
 		table = append(table, f)
 	}

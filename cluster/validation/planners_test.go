@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/fields"
 	"github.com/vmlet/vmlet/contract"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -56,7 +57,7 @@ func TestVMMColumn(t *testing.T) {
 			vmi := instance(t, text)
 			vmi.Annotations = map[string]string{contract.AnnotationVMM: v.Name(), contract.AnnotationHypervisor: "kvm"}
 			err := convert.Faults(convert.Input{Instance: vmi, Configuration: configuration.Default()})
-			has := column == allVMMs || strings.EqualFold(column, v.Name())
+			has := column == fields.AllVMMs || strings.EqualFold(column, v.Name())
 			if has && err != nil {
 				t.Errorf("%s: the table says %s, and %s refuses it: %v", path, column, v.Name(), err)
 			}

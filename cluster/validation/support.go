@@ -8,21 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/fields"
 )
 
 // support walks an object and holds it against a table of fields.
 type support struct {
-	fields   map[string]Field
+	rows     map[string]fields.Field
 	faults   field.ErrorList
 	warnings []string
 }
 
 // unsupported returns what of the spec at the path is refused, and warnings for what of it
 // is ignored. The spec is a struct of the API.
-func unsupported(spec any, at *field.Path, table []Field) (field.ErrorList, []string) {
-	s := support{fields: make(map[string]Field, len(table))}
+func unsupported(spec any, at *field.Path, table []fields.Field) (field.ErrorList, []string) {
+	s := support{rows: make(map[string]fields.Field, len(table))}
 	for _, f := range table {
-		s.fields[f.Path] = f
+		s.rows[f.Path] = f
 	}
 	s.walk(reflect.ValueOf(spec), at, "")
 	return s.faults, s.warnings
@@ -30,7 +31,7 @@ func unsupported(spec any, at *field.Path, table []Field) (field.ErrorList, []st
 
 // walk judges the value at the path, which the table knows by the pattern.
 func (s *support) walk(v reflect.Value, at *field.Path, pattern string) {
-	if row, listed := s.fields[pattern]; listed && row.Support != Supported {
+	if row, listed := s.rows[pattern]; listed && row.Support != fields.Supported {
 		if asksFor(v) {
 			s.report(row, at)
 		}
@@ -44,7 +45,7 @@ func (s *support) walk(v reflect.Value, at *field.Path, pattern string) {
 	}
 	switch v.Kind() {
 	case reflect.String, reflect.Bool:
-		if row, listed := s.fields[fmt.Sprintf("%s=%v", pattern, v)]; listed {
+		if row, listed := s.rows[fmt.Sprintf("%s=%v", pattern, v)]; listed {
 			s.report(row, at)
 		}
 	case reflect.Struct:
@@ -71,8 +72,8 @@ func (s *support) walkStruct(v reflect.Value, at *field.Path, pattern string) {
 	}
 }
 
-func (s *support) report(row Field, at *field.Path) {
-	if row.Support == Refused {
+func (s *support) report(row fields.Field, at *field.Path) {
+	if row.Support == fields.Refused {
 		s.faults = append(s.faults, field.Forbidden(at, row.Note))
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/fields"
 )
 
 // set gives the field below the value that the table names by the rest of its path a value
@@ -81,9 +82,9 @@ func TestEachRowIsCarriedOut(t *testing.T) {
 		at := "spec." + strings.ReplaceAll(path, "[]", "[0]")
 		var wantFaults, wantWarnings []string
 		switch row.Support {
-		case Refused:
+		case fields.Refused:
 			wantFaults = []string{at + ": Forbidden: " + row.Note}
-		case Ignored:
+		case fields.Ignored:
 			wantWarnings = []string{at + " is ignored: " + row.Note}
 		}
 		var got []string
@@ -100,8 +101,8 @@ func TestEachRowIsCarriedOut(t *testing.T) {
 }
 
 // otherValue returns one that has no row of its own.
-func otherValue(path string, rows []Field) string {
-	if slices.ContainsFunc(rows, func(r Field) bool { return r.Path == path+"=true" }) {
+func otherValue(path string, rows []fields.Field) string {
+	if slices.ContainsFunc(rows, func(r fields.Field) bool { return r.Path == path+"=true" }) {
 		return "false"
 	}
 	return "x"
@@ -116,7 +117,7 @@ func TestNothingIsAskedForByFalse(t *testing.T) {
 		"{resourceClaims: [], utilityVolumes: []}",
 	} {
 		vmi := instance(t, c)
-		if faults, warnings := unsupported(vmi.Spec, field.NewPath("spec"), InstanceFields()); len(faults) > 0 || len(warnings) > 0 {
+		if faults, warnings := unsupported(vmi.Spec, field.NewPath("spec"), fields.Instance()); len(faults) > 0 || len(warnings) > 0 {
 			t.Errorf("%s: %v, %q: want neither fault nor warning", c, faults, warnings)
 		}
 	}

@@ -4,7 +4,7 @@
 // (types, values of enums, which of several fields may be set) is not looked at again.
 //
 // Fields that vmlet doesn't support are not checked but refused or ignored by their rows in
-// a table: start reading at MachineFields and InstanceFields.
+// a table: start reading at fields.Machine and fields.Instance.
 package validation
 
 import (
