@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
 	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -88,5 +90,28 @@ func TestLabelsForNFD(t *testing.T) {
 			t.Fatalf("%v, %v", got, err)
 		default:
 		}
+	}
+}
+
+// TestFactsOfTheDocument: before the first document there are no facts, which would remove the Node's labels.
+func TestFactsOfTheDocument(t *testing.T) {
+	state := t.TempDir()
+	cfg, err := config.Config{StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.DiscardHandler)}.Complete()
+	check(t, err)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
+	check(t, err)
+	s := newFactSource(n)
+	if _, err := s.Facts(t.Context(), nil); !errors.Is(err, nodeobject.ErrNoFacts) {
+		t.Errorf("without a document: %v, want %v", err, nodeobject.ErrNoFacts)
+	}
+	changed := s.Changed()
+	s.take(&capabilitiesv1.Capabilities{})
+	select {
+	case <-changed:
+	default:
+		t.Error("a document comes, and nobody is told")
+	}
+	if _, err := s.Facts(t.Context(), nil); errors.Is(err, nodeobject.ErrNoFacts) {
+		t.Errorf("with a document: %v", err)
 	}
 }

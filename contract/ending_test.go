@@ -131,3 +131,12 @@ func FuzzReadEnding(f *testing.F) {
 		}
 	})
 }
+
+// TestClip: a text that just fits stays whole, and none ends within a character.
+func TestClip(t *testing.T) {
+	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abcd", "abcde": "abcd", "abcü": "abc", "üü": "üü", "aüü": "aü"} {
+		if got := clip(text, 4); got != want {
+			t.Errorf("%q clipped to 4 bytes is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -172,3 +172,23 @@ func TestThisMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestReaderLeavesNothingOpen: each Read would keep three descriptors.
+func TestReaderLeavesNothingOpen(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(all)
+	}
+	tree := sysfstest.Empty(t, t.TempDir())
+	Read(rootsOf(tree)) // what it may keep for good
+	before := open()
+	for range 20 {
+		Read(rootsOf(tree))
+	}
+	if after := open(); after >= before+20 {
+		t.Errorf("%d descriptors are open after 20 reads, and %d before", after, before)
+	}
+}

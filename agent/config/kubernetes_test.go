@@ -22,6 +22,8 @@ func TestKubernetesDefaults(t *testing.T) {
 		"kubeconfig":        {text: "kubernetes: {kubeconfig: /etc/k}", labels: LabelsApply, enabled: true},
 		"nfd alone":         {text: "kubernetes: {labels: nfd}", labels: LabelsNFD},
 		"apply to nobody":   {text: "kubernetes: {labels: apply}", err: "kubernetes.labels: apply needs the API server"},
+		"relative path":     {text: "kubernetes: {kubeconfig: etc/k}", err: `kubernetes.kubeconfig: "etc/k" is not an absolute, clean path`},
+		"path not clean":    {text: "kubernetes: {kubeconfig: /etc/../k}", err: `kubernetes.kubeconfig: "/etc/../k" is not an absolute, clean path`},
 		"all faults":        {text: "kubernetes: {labels: maybe, kubeconfig: k, nfdFile: /f/.x, node: A_B}", err: "kubernetes.node"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,10 @@ package vm
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -279,5 +282,26 @@ func TestMonitorEvents(t *testing.T) {
 	m, _ := a.Get(t.Context(), "web")
 	if g := m.Snapshot().GetStatus().GetGuest(); !g.GetPanicked() || !g.GetAgentConnected() {
 		t.Errorf("guest: %v", g)
+	}
+}
+
+// TestStartWithoutRecord: a VM whose record can't be kept does not start: an agent that comes back would not know
+// how it was started.
+func TestStartWithoutRecord(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	record := filepath.Join(a.store.StateDir("web"), "vm.json")
+	if _, err := os.Stat(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(record), os.MkdirAll(filepath.Join(record, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Start(t.Context(), "web", StartOptions{}, nil); err == nil || !strings.Contains(err.Error(), "keeping the VM's record") {
+		t.Errorf("a start whose record can't be written: %v, want that it is not kept", err)
+	}
+	if m, err := a.Get(t.Context(), "web"); err == nil && m.running() != nil {
+		t.Error("the VM runs without a record")
 	}
 }

@@ -201,3 +201,26 @@ func TestPanicsAreCounted(t *testing.T) {
 		t.Errorf("%d panics, want 2", n)
 	}
 }
+
+// closedMonitor counts how often it is closed.
+type closedMonitor struct {
+	*vmtest.Monitor
+	closed int
+}
+
+func (m *closedMonitor) Close() error { m.closed++; return nil }
+
+// TestSwapClosesTheFormerMonitor: a VMM has room for few connections, and one that is lost holds a descriptor.
+func TestSwapClosesTheFormerMonitor(t *testing.T) {
+	first, second := &closedMonitor{}, &closedMonitor{}
+	l := newLive(nil, nil, nil, nil, first)
+	l.swap(first)
+	if first.closed != 0 {
+		t.Error("a monitor that stays is closed")
+	}
+	l.swap(second)
+	l.swap(nil)
+	if first.closed != 1 || second.closed != 1 {
+		t.Errorf("the former monitors were closed %d and %d times, want once each", first.closed, second.closed)
+	}
+}

@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -113,4 +115,35 @@ func yamlOf(t *testing.T, object any) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(text))
+}
+
+// TestOnlyUndecodableIsLetThrough: what can't be decoded is left to the object's definition.
+func TestOnlyUndecodableIsLetThrough(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer admission.Response
+		want   bool
+	}{
+		"allowed":                  {admission.Allowed("").WithWarnings("careful"), true},
+		"can't be decoded":         {admission.Errored(http.StatusBadRequest, errors.New("no JSON")), true},
+		"refused":                  {admission.Denied("no"), false},
+		"failed":                   {admission.Errored(http.StatusInternalServerError, errors.New("no API server")), false},
+		"refused without a reason": {admission.Response{}, false},
+	} {
+		u := undecodable{admission.HandlerFunc(func(context.Context, admission.Request) admission.Response { return c.answer })}
+		got := u.Handle(t.Context(), admission.Request{})
+		if got.Allowed != c.want {
+			t.Errorf("%s: allowed: %v, want %v", name, got.Allowed, c.want)
+		}
+		if c.answer.Allowed && len(got.Warnings) != len(c.answer.Warnings) {
+			t.Errorf("%s: the warnings are %q, want %q", name, got.Warnings, c.answer.Warnings)
+		}
+	}
+}
+
+// TestProtectionNeedsARequest: nobody is taken for one who may, if it is not known who asks.
+func TestProtectionNeedsARequest(t *testing.T) {
+	p := protectedInstance{Rules{Settings: fixed(configuration.Default())}}
+	if _, err := p.ValidateUpdate(t.Context(), &kubevirtv1.VirtualMachineInstance{}, &kubevirtv1.VirtualMachineInstance{}); err == nil {
+		t.Error("an instance is changed by a request that nobody knows")
+	}
 }

@@ -143,6 +143,9 @@ spec:
 	if !slices.Equal(fields, want) {
 		t.Errorf("%q", fields)
 	}
+	if len(c.Support) > 0 {
+		t.Errorf("resources that were not understood are taken: %v", c.Support)
+	}
 	if c.MemoryOvercommit != 100 || c.CPUAllocationRatio != 10 || c.OverheadRatio != 1 || c.DefaultInterface != "masquerade" || c.FeatureGates["HypervStrictCheck"] {
 		t.Errorf("%+v", c)
 	}

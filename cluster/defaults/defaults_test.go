@@ -2,6 +2,7 @@ package defaults
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/google/uuid"
@@ -246,4 +247,35 @@ func FuzzInstance(f *testing.F) {
 			t.Errorf("filled in a second time the instance is %+v, want %+v", again.Spec, vmi.Spec)
 		}
 	})
+}
+
+// TestKeepIdentity: who replaces a VM by his manifest keeps the machine, and who gives it another identity has that.
+func TestKeepIdentity(t *testing.T) {
+	for name, c := range map[string]struct{ now, old, want *kubevirtv1.Firmware }{
+		"none before":          {},
+		"another before":       {old: &kubevirtv1.Firmware{UUID: "u", Serial: "s"}, want: &kubevirtv1.Firmware{UUID: "u", Serial: "s"}},
+		"firmware of its own":  {now: &kubevirtv1.Firmware{}, old: &kubevirtv1.Firmware{UUID: "u"}, want: &kubevirtv1.Firmware{UUID: "u"}},
+		"another UUID":         {now: &kubevirtv1.Firmware{UUID: "v"}, old: &kubevirtv1.Firmware{UUID: "u", Serial: "s"}, want: &kubevirtv1.Firmware{UUID: "v", Serial: "s"}},
+		"another serial":       {now: &kubevirtv1.Firmware{Serial: "r"}, old: &kubevirtv1.Firmware{UUID: "u", Serial: "s"}, want: &kubevirtv1.Firmware{UUID: "u", Serial: "r"}},
+		"no identity before":   {old: &kubevirtv1.Firmware{}},
+		"a serial alone is it": {old: &kubevirtv1.Firmware{Serial: "s"}, want: &kubevirtv1.Firmware{Serial: "s"}},
+	} {
+		vm, old := &kubevirtv1.VirtualMachine{}, &kubevirtv1.VirtualMachine{}
+		vm.Spec.Template, old.Spec.Template = &kubevirtv1.VirtualMachineInstanceTemplateSpec{}, &kubevirtv1.VirtualMachineInstanceTemplateSpec{}
+		vm.Spec.Template.Spec.Domain.Firmware, old.Spec.Template.Spec.Domain.Firmware = c.now, c.old
+		KeepIdentity(vm, old)
+		if got := vm.Spec.Template.Spec.Domain.Firmware; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: the firmware is %+v, want %+v", name, got, c.want)
+		}
+	}
+	whole := &kubevirtv1.VirtualMachine{}
+	whole.Spec.Template = &kubevirtv1.VirtualMachineInstanceTemplateSpec{}
+	whole.Spec.Template.Spec.Domain.Firmware = &kubevirtv1.Firmware{UUID: "u"}
+	for _, c := range [][2]*kubevirtv1.VirtualMachine{{{}, whole}, {whole.DeepCopy(), {}}, {{}, {}}} {
+		before := c[0].DeepCopy()
+		KeepIdentity(c[0], c[1])
+		if !reflect.DeepEqual(c[0], before) {
+			t.Errorf("where one has no template the VM becomes %+v", c[0].Spec.Template)
+		}
+	}
 }

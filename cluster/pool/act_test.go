@@ -326,3 +326,36 @@ func TestFirstFailureStops(t *testing.T) {
 		t.Errorf("events are %q", said)
 	}
 }
+
+// TestPoolOf: a change of a VM or a disk wakes the pool that owns it, or whose label it has.
+func TestPoolOf(t *testing.T) {
+	s := serve(t, "{}")
+	uid := string(s.pool(t).UID)
+	r := &Reconciler{Client: s}
+	for name, c := range map[string]struct{ kind, owner, label, want string }{
+		"owned by the pool":                    {kind: poolv1.Kind, owner: uid, label: uid, want: s.pool(t).Name},
+		"owned by the pool, without its label": {kind: poolv1.Kind, owner: uid, want: s.pool(t).Name},
+		"owned by a VM of the pool":            {kind: "VirtualMachine", owner: "other", label: uid, want: s.pool(t).Name},
+		"owned by another":                     {kind: "VirtualMachine", owner: "other"},
+		"owned by nobody":                      {label: uid, want: s.pool(t).Name},
+		"of another pool's label":              {label: "other"},
+		"of nobody":                            {},
+	} {
+		o := &corev1.PersistentVolumeClaim{}
+		o.Namespace, o.Name = s.pool(t).Namespace, "disk"
+		if c.label != "" {
+			o.Labels = map[string]string{contract.LabelPool: c.label}
+		}
+		if c.kind != "" {
+			controls := true
+			o.OwnerReferences = []metav1.OwnerReference{{Kind: c.kind, Name: s.pool(t).Name, UID: types.UID(c.owner), Controller: &controls}}
+		}
+		got := ""
+		for _, one := range r.poolOf(t.Context(), o) {
+			got += one.Name
+		}
+		if got != c.want {
+			t.Errorf("%s: a change wakes %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -99,3 +99,32 @@ func TestRefused(t *testing.T) {
 		t.Errorf("conditions are %+v, want ReplicaFailure", c)
 	}
 }
+
+// TestSetOf: a change of an instance wakes the set that owns it, and of an orphan those whose selector it matches.
+func TestSetOf(t *testing.T) {
+	set := func(name, app string) *kubevirtv1.VirtualMachineInstanceReplicaSet {
+		s := &kubevirtv1.VirtualMachineInstanceReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+		return s
+	}
+	r := &Reconciler{Client: serve(t, nil, set("web", "web"), set("db", "db"))}
+	for name, c := range map[string]struct{ kind, app, want string }{
+		"owned by a set":      {kubevirtv1.KindReplicaSet, "db", "web"},
+		"owned by a VM":       {"VirtualMachine", "web", ""},
+		"an orphan":           {"", "db", "db"},
+		"an orphan of no set": {"", "mail", ""},
+	} {
+		vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vmi", Labels: map[string]string{"app": c.app}}}
+		if c.kind != "" {
+			controls := true
+			vmi.OwnerReferences = []metav1.OwnerReference{{Kind: c.kind, Name: "web", Controller: &controls}}
+		}
+		got := ""
+		for _, one := range r.setOf(t.Context(), vmi) {
+			got += one.Name
+		}
+		if got != c.want {
+			t.Errorf("%s: a change wakes %q, want %q", name, got, c.want)
+		}
+	}
+}
