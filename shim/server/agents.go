@@ -49,7 +49,7 @@ func (s *Server) lost(c *conn) {
 	op := s.takePrepared()
 	s.mu.Unlock()
 	s.log.Warn("agent lost before it has committed a save: the guest goes on", "directory", p.directory)
-	s.saves.discard(op, v, p)
+	s.rollback.discard(op, v, p)
 }
 
 func (s *Server) beginRelease(args *shim.Release) (work, error) {

@@ -42,7 +42,7 @@ func (s *saves) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any
 	// Not the operation's context: nothing short of a failure stops it now.
 	if err := p.image.Commit(context.Background(), p.manifest); err != nil {
 		s.log.Error("commit failed", "directory", p.directory, "error", err)
-		err = errors.Join(err, s.undoSave(v, p))
+		err = errors.Join(err, s.rollback.undoSave(v, p))
 		s.finish(op, func() {})
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *saves) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any
 }
 
 func (s *saves) goOn(op *operation, v *vm, p *prepared) (any, error) {
-	err := s.resume(v, p)
+	err := s.rollback.resume(v, p)
 	stopped := time.Since(p.since)
 	faultpoint.Reach("shim.commit.resumed")
 	s.finish(op, func() {})

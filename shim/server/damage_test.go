@@ -15,7 +15,7 @@ import (
 
 // TestDamagedIsNotSaved has an image that would look whole.
 func TestDamagedIsNotSaved(t *testing.T) {
-	s := &saves{session: &session{damaged: "chunk 7 is not as it was", vm: withEngine(&vm{}, &process{done: make(chan struct{})}, nil)}}
+	s := newSaves(&session{damaged: "chunk 7 is not as it was", vm: withEngine(&vm{}, &process{done: make(chan struct{})}, nil)})
 	_, err := s.beginSave(nil, 1, &shim.Save{Directory: "/images/one"}, nil)
 	var refused *shim.Error
 	if !errors.As(err, &refused) || refused.Code != shim.CodeDamaged || !strings.Contains(err.Error(), "chunk 7") {
@@ -39,7 +39,7 @@ func TestDamageDuringSave(t *testing.T) {
 		{"when it goes on", time.Time{}, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &saves{session: &session{damagedAt: c.found}}
+			s := &rollback{session: &session{damagedAt: c.found}}
 			m := &fakeMachine{}
 			continued := false
 			m.onContinue(func() error {
@@ -69,7 +69,7 @@ func TestDamageDuringSave(t *testing.T) {
 // the save is under way counts as well.
 func TestSaveWaitsForTheCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, v := &saves{session: &session{}}, &vm{verified: make(chan struct{})}
+		s, v := newSaves(&session{}), &vm{verified: make(chan struct{})}
 		steps, failed := 0, make(chan error, 1)
 		wait := func(ctx context.Context) {
 			failed <- s.awaitVerified(ctx, v, func(shim.Progress) { steps++ })

@@ -27,7 +27,7 @@ func (s *Server) dispatch(c *conn, r shim.Request, files []*os.File) (work, erro
 	case shim.OpCommit:
 		return decoded(r, func(args *shim.Commit) (work, error) { return s.saves.beginCommit(c, args) })
 	case shim.OpAbort:
-		return s.saves.beginAbort(c)
+		return s.rollback.beginAbort(c)
 	case shim.OpResume:
 		return s.saves.beginResume(c)
 	case shim.OpStop:

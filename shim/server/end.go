@@ -105,7 +105,7 @@ func (s *ender) settle(v *vm) {
 		}
 		s.mu.Unlock()
 		if op == nil {
-			s.saves.dropPrepared(p)
+			s.rollback.dropPrepared(p)
 			return
 		}
 		op.end(v.proc().failure())

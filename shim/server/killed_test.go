@@ -16,7 +16,7 @@ import (
 // with whatever it was at, as if the VMM had crashed.
 func TestNothingBeginsWithAKilledVM(t *testing.T) {
 	s := &session{vm: withEngine(&vm{killed: true, plan: &plan.Plan{VMM: "fake"}}, nil, &fakeMachine{})}
-	_, errSave := (&saves{session: s}).beginSave(&conn{}, 1, &shim.Save{Directory: "/image"}, nil)
+	_, errSave := newSaves(s).beginSave(&conn{}, 1, &shim.Save{Directory: "/image"}, nil)
 	_, _, _, errPlug := (&devices{s}).plugger(opAttach, nil)
 	for name, err := range map[string]error{"save": errSave, "attach": errPlug} {
 		var refused *shim.Error

@@ -68,8 +68,8 @@ func (s *saves) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.Fi
 		return nil, err
 	case s.prepared != nil:
 		return nil, fault.Precondition("a save into %s is under way", s.prepared.directory)
-	case s.clearing != "":
-		return nil, fault.Precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
+	case s.rollback.clearing != "":
+		return nil, fault.Precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.rollback.clearing)
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, fault.Precondition("the VM is being stopped")
 	case v.freeze.thaw != nil: // the image would have nobody who thaws it
@@ -102,7 +102,7 @@ func (s *saves) save(op *operation, v *vm, p *prepared, progress func(shim.Progr
 		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
 	}
 	s.log.Error("save failed", "directory", p.directory, "error", err)
-	err = errors.Join(err, s.undoSave(v, p))
+	err = errors.Join(err, s.rollback.undoSave(v, p))
 	s.finish(op, func() {})
 	return nil, err
 }
@@ -115,7 +115,7 @@ func (s *saves) keep(op *operation, p *prepared) *shim.Prepared {
 		return nil
 	}
 	s.prepared = p
-	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.expired(p) })
+	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.rollback.expired(p) })
 	s.over(op)
 	m := p.manifest
 	s.log.Info("saved, waiting for the commit", "directory", p.directory, "bytes", m.DataBytes, "state", m.StateSize, "disks", p.filesBytes, "stopped", time.Since(p.since))

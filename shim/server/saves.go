@@ -3,5 +3,7 @@ package server
 // saves is the room for images: guests are saved, and go on if that is undone.
 type saves struct {
 	*session
-	clearing string // the folder of a save that is being removed; guarded by mu
+	rollback *rollback
 }
+
+func newSaves(one *session) *saves { return &saves{session: one, rollback: &rollback{session: one}} }

@@ -26,6 +26,7 @@ type Server struct {
 	launcher *launcher
 	source   *source
 	saves    *saves
+	rollback *rollback
 	devices  *devices
 	guests   *guests
 	ender    *ender
@@ -57,8 +58,9 @@ func New(o Options) (*Server, error) {
 
 // inRooms has a session served by the rooms, each of which has those below it that it needs.
 func inRooms(one *session) *Server {
-	s := &Server{session: one, source: &source{session: one}, saves: &saves{session: one}, devices: &devices{session: one}, guests: &guests{session: one}}
-	s.ender = &ender{session: one, saves: s.saves}
+	s := &Server{session: one, source: &source{session: one}, saves: newSaves(one), devices: &devices{session: one}, guests: &guests{session: one}}
+	s.rollback = s.saves.rollback
+	s.ender = &ender{session: one, rollback: s.rollback}
 	s.launcher = &launcher{session: one, source: s.source, guests: s.guests, ender: s.ender}
 	s.renewals = &renewals{session: one, launcher: s.launcher, guests: s.guests}
 	return s
@@ -186,7 +188,7 @@ func (s *Server) abortAll(why error) *vm {
 			}
 			op = s.takePrepared()
 			s.mu.Unlock()
-			s.saves.discard(op, v, p)
+			s.rollback.discard(op, v, p)
 			continue
 		}
 		s.mu.Unlock()

@@ -35,8 +35,8 @@ func TestSettleWaitsForAbort(t *testing.T) {
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), conns: make(map[*conn]struct{}),
 		ended: make(chan struct{}), released: make(chan struct{}),
 	}
-	saves := &saves{session: s}
-	ender := &ender{session: s, saves: saves}
+	undo := &rollback{session: s}
+	ender := &ender{session: s, rollback: undo}
 	done := make(chan struct{})
 	close(done)
 	v := withEngine(&vm{}, &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}, &fakeMachine{})
@@ -64,7 +64,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 		t.Fatal("it did not wait")
 	default:
 	}
-	saves.discard(abort, v, p)
+	undo.discard(abort, v, p)
 	<-settled
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 		t.Errorf("left: %v", err)

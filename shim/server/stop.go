@@ -13,7 +13,7 @@ import (
 // ender is the room for the VMM's end: asked for, forced or by itself.
 type ender struct {
 	*session
-	saves *saves
+	rollback *rollback
 }
 
 // awaitSave waits, when the shim was asked to end, for a save: until one begins, for as long as Pod says,

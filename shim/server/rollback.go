@@ -13,9 +13,16 @@ import (
 	"github.com/vmlet/vmlet/shim/server/fault"
 )
 
+// rollback is the room for saves that are undone: what they have written is removed, and the guest
+// goes on.
+type rollback struct {
+	*session
+	clearing string // the folder of a save that is being removed; guarded by mu
+}
+
 // clear removes what a save has written. Where the disk doesn't answer that is left to
 // the background after a moment, and no other save begins until it is done.
-func (s *saves) clear(p *prepared) error {
+func (s *rollback) clear(p *prepared) error {
 	s.mu.Lock()
 	s.clearing = p.directory
 	s.mu.Unlock()
@@ -37,7 +44,7 @@ func (s *saves) clear(p *prepared) error {
 }
 
 // abort waits for what was left behind at the image, and removes the image.
-func (s *saves) abort(p *prepared) (err error) {
+func (s *rollback) abort(p *prepared) (err error) {
 	if p.hanging != nil {
 		<-p.hanging
 	}
@@ -55,7 +62,7 @@ func (s *saves) abort(p *prepared) (err error) {
 }
 
 // undoSave lets the guest go on if it ran, and removes what was written.
-func (s *saves) undoSave(v *vm, p *prepared) error {
+func (s *rollback) undoSave(v *vm, p *prepared) error {
 	err := s.resume(v, p)
 	faultpoint.Reach("shim.save.resumed")
 	return errors.Join(err, s.clear(p))
@@ -65,7 +72,7 @@ func (s *saves) undoSave(v *vm, p *prepared) error {
 // process for a moment.
 const resumeTries = 3
 
-func (s *saves) resume(v *vm, p *prepared) (err error) {
+func (s *rollback) resume(v *vm, p *prepared) (err error) {
 	defer func() { go trimMemory(s.log) }() // not while the guest is paused
 	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
@@ -96,7 +103,7 @@ func (s *saves) resume(v *vm, p *prepared) (err error) {
 }
 
 // regain has the VMM take back its disks, and keeps the guest paused.
-func (s *saves) regain(ctx context.Context, v *vm, p *prepared) error {
+func (s *rollback) regain(ctx context.Context, v *vm, p *prepared) error {
 	if p.since.IsZero() { // the save has not come to the guest
 		return v.machine().Regain(ctx)
 	}
@@ -110,14 +117,14 @@ func (s *saves) regain(ctx context.Context, v *vm, p *prepared) error {
 }
 
 // damagedSince says whether the guest was to be paused for good during a save.
-func (s *saves) damagedSince(p *prepared) bool {
+func (s *rollback) damagedSince(p *prepared) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.damagedAt.After(p.since)
 }
 
 // stopDamaged stops a guest again that went on just when it was to be paused.
-func (s *saves) stopDamaged(v *vm, p *prepared) error {
+func (s *rollback) stopDamaged(v *vm, p *prepared) error {
 	if !s.damagedSince(p) {
 		return nil
 	}
@@ -128,14 +135,14 @@ func (s *saves) stopDamaged(v *vm, p *prepared) error {
 }
 
 // discard undoes a save that took waited for its commit.
-func (s *saves) discard(op *operation, v *vm, p *prepared) {
+func (s *rollback) discard(op *operation, v *vm, p *prepared) {
 	if err := s.undoSave(v, p); err != nil {
 		s.log.Error("failed to abort a save", "error", err)
 	}
 	s.finish(op, func() {})
 }
 
-func (s *saves) expired(p *prepared) {
+func (s *rollback) expired(p *prepared) {
 	s.mu.Lock()
 	if s.prepared != p || s.op != nil {
 		s.mu.Unlock()
@@ -148,7 +155,7 @@ func (s *saves) expired(p *prepared) {
 }
 
 // beginAbort ends what the connection has under way.
-func (s *saves) beginAbort(c *conn) (work, error) {
+func (s *rollback) beginAbort(c *conn) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op := s.op; op != nil && op.owner == c {
@@ -170,7 +177,7 @@ func (s *saves) beginAbort(c *conn) (work, error) {
 	}, nil
 }
 
-func (s *saves) dropPrepared(p *prepared) {
+func (s *rollback) dropPrepared(p *prepared) {
 	if p == nil {
 		return
 	}
