@@ -260,7 +260,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		matchSize(matching, m, monitor)
 		cancel()
 	}
-	ad.supervisor.findDisks(m)
+	findDisks(ad.tasks.ctx, m)
 	ad.supervisor.watch(m, l)
 }
 
@@ -310,12 +310,12 @@ func (ad *adoption) ended() {
 	ctx, cancel := context.WithTimeout(ad.tasks.ctx, adoptPatience)
 	defer cancel()
 	if ad.lease == nil {
-		if err := errors.Join(m.sweep(ctx), ad.own.Store.RemoveRunDir(m.name)); err != nil {
+		if err := errors.Join(m.keeper.Sweep(ctx), ad.own.Store.RemoveRunDir(m.name)); err != nil {
 			m.log.Error("failed to remove what the VM left", "error", err)
 		}
 		return
 	}
-	if err := m.giveBack(ctx, ad.lease); err != nil {
+	if err := m.keeper.GiveBack(ctx, ad.lease); err != nil {
 		m.log.Error("failed to release the VM's host resources", "error", err)
 	}
 }
@@ -383,6 +383,6 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*n
 
 // lost notes a shim that is lost when the agent comes back.
 func (ad *adoption) lost(process place.ShimProcess, err error) {
-	ad.supervisor.findDisks(ad.m)
+	findDisks(ad.tasks.ctx, ad.m)
 	ad.supervisor.lose(ad.m, process, err, ad.observe)
 }

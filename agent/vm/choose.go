@@ -44,7 +44,7 @@ func (l *chooser) choose(ctx context.Context) (c *choice, err error) {
 		return nil, err
 	}
 	if err := l.decide(ctx, c); err != nil {
-		l.m.untake(c.Lease)
+		l.m.keeper.Untake(c.Lease)
 		return nil, err
 	}
 	return c, nil

@@ -6,7 +6,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // mayRun: something of the VM runs, is being started, or does not answer.
@@ -15,9 +14,6 @@ func (m *VM) mayRun() bool {
 	defer m.mu.Unlock()
 	return m.live != nil || m.lost != nil || lifecycle.Live(m.record.GetStatus().GetState())
 }
-
-// namespace of the VM's pod; empty: it is the node's own.
-func (m *VM) namespace() string { return m.Snapshot().GetStatus().GetPod().GetNamespace() }
 
 // usedDisks are those of the VM while it runs. The slice is not to be changed.
 func (m *VM) usedDisks() []place.UsedDisk {
@@ -33,9 +29,12 @@ func (m *VM) setDisks(disks []place.UsedDisk) {
 	m.disks = disks
 }
 
-// findDisks looks for the disks of a VM that runs, for as long as ctx: one of them may not answer, and then
-// none of them is known.
-func (m *VM) findDisks(ctx context.Context, s *specv1.VirtualMachineSpec) {
+// findDisks looks for the disks of a VM that runs, or may. One of them may not answer, and then none of them
+// is known.
+func findDisks(ctx context.Context, m *VM) {
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	s := m.Snapshot().GetStatus().GetEffectiveSpec()
 	found := make(chan []place.UsedDisk, 1)
 	go func() { found <- m.place.Disks(s) }()
 	select {

@@ -40,7 +40,7 @@ func (s *supervisor) giveBack(m *VM, l *place.Lease) {
 	defer cancel()
 	err := place.WaitForShim(ctx, m.place)
 	if err == nil { // else what it has is still in use
-		err = m.giveBack(ctx, l)
+		err = m.keeper.GiveBack(ctx, l)
 	}
 	if err != nil {
 		m.log.Error("failed to release the VM's host resources", "error", err)
@@ -115,7 +115,7 @@ func exitOf(m *VM, run string) *shim.Exit {
 	if err == nil && exit.RunID == run {
 		return exit
 	}
-	if intent := m.Snapshot().GetStatus().GetImage(); intent != nil && m.keeper != nil && m.keeper.HasImage(intent) {
+	if intent := m.Snapshot().GetStatus().GetImage(); intent != nil && m.keeper.HasImage(intent) {
 		return &shim.Exit{
 			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
 			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),

@@ -23,9 +23,9 @@ func disksFree(m *VM, others []*VM, disks []place.UsedDisk) error {
 				contract.ObjectName(d.Path), d.File, disks[at].Path, disks[at].Name)
 		}
 	}
-	namespace := m.namespace()
+	namespace := m.Snapshot().GetStatus().GetPod().GetNamespace() // empty: it is the node's own
 	for _, other := range others {
-		if !other.mayRun() || other.namespace() != "" && other.namespace() != namespace {
+		if in := other.Snapshot().GetStatus().GetPod().GetNamespace(); !other.mayRun() || in != "" && in != namespace {
 			continue
 		}
 		theirs := other.usedDisks()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -44,22 +45,31 @@ func (g *Guests) reach(ctx context.Context, name string, op lifecycle.Operation)
 	return m, l, nil
 }
 
-// checkDisplay refuses a VM without a display.
-func checkDisplay(m *VM) error {
-	if m.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVideo() == nil {
-		return fault.Errorf(codes.FailedPrecondition, "%s has no display: its specification has no %s", contract.ThisVM(m.name), contract.FieldName("devices.video"))
+// reachDisplay is reach for a VM that has a display.
+func (g *Guests) reachDisplay(ctx context.Context, name string) (*live, error) {
+	m, l, err := g.reach(ctx, name, lifecycle.Display)
+	if err == nil && m.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVideo() == nil {
+		err = fault.Errorf(codes.FailedPrecondition, "%s has no display: its specification has no %s", contract.ThisVM(name), contract.FieldName("devices.video"))
 	}
-	return nil
+	return l, err
+}
+
+// unanswered is what came of asking a guest, which may refuse for a known reason; nil: it answered.
+func unanswered(ctx context.Context, name, doing string, err error, refusals ...error) error {
+	switch {
+	case slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) }):
+		return fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
+	case err != nil && ctx.Err() == nil:
+		return fault.Errorf(codes.Unavailable, "%s: %s: %w", contract.ThisVM(name), doing, err)
+	}
+	return err
 }
 
 // Display connects to a VM's display by VNC. Its present client is cut off; with keep the error is
 // ALREADY_EXISTS then.
 func (g *Guests) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
-	m, l, err := g.reach(ctx, name, lifecycle.Display)
+	l, err := g.reachDisplay(ctx, name)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkDisplay(m); err != nil {
 		return nil, err
 	}
 	conn, err := l.shim.Display(ctx, keep)
@@ -72,11 +82,8 @@ func (g *Guests) Display(ctx context.Context, name string, keep bool) (net.Conn,
 // Screenshot takes a picture of a VM's display, as a PNG, which is the caller's to close. move
 // moves the pointer first.
 func (g *Guests) Screenshot(ctx context.Context, name string, move bool) (io.ReadCloser, error) {
-	m, l, err := g.reach(ctx, name, lifecycle.Display)
+	l, err := g.reachDisplay(ctx, name)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkDisplay(m); err != nil {
 		return nil, err
 	}
 	monitor, err := l.connected()
@@ -88,12 +95,7 @@ func (g *Guests) Screenshot(ctx context.Context, name string, move bool) (io.Rea
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s: its VMM takes no screenshots", contract.ThisVM(name))
 	}
 	picture, err := screener.Screenshot(ctx, move)
-	switch {
-	case errors.Is(err, vmm.ErrNoDisplay):
-		return nil, fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
-	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "%s: taking a screenshot: %w", contract.ThisVM(name), err)
-	case err != nil:
+	if err := unanswered(ctx, name, "taking a screenshot", err, vmm.ErrNoDisplay); err != nil {
 		return nil, err
 	}
 	return picture, nil
@@ -181,12 +183,7 @@ func (g *Guests) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResp
 	}
 	defer g.asked.Release(1)
 	d, err := inspector.InspectGuest(ctx)
-	switch {
-	case errors.Is(err, vmm.ErrNoGuestAgent):
-		return nil, fault.Errorf(codes.FailedPrecondition, "%s: %w", contract.ThisVM(name), err)
-	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "%s: asking the guest: %w", contract.ThisVM(name), err)
-	case err != nil:
+	if err := unanswered(ctx, name, "asking the guest", err, vmm.ErrNoGuestAgent); err != nil {
 		return nil, err
 	}
 	return inspected(&d), nil

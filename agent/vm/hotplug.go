@@ -232,7 +232,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	p.m.setDisks(disks)
 	err = disksFree(p.m, p.vms.others(p.m), disks)
 	if err == nil {
-		err = p.granting(attachment.Files)
+		err = p.m.keeper.Granting(p.live.lease, attachment.Files)
 	}
 	if err == nil {
 		faultpoint.Reach("agent.attach.planned")
@@ -277,14 +277,6 @@ func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) 
 		return nil, err
 	}
 	return []*os.File{f}, nil
-}
-
-// granting notes what the attachment gives the run's user access to.
-func (p *plugging) granting(files []plan.File) error {
-	if p.m.keeper == nil {
-		return nil
-	}
-	return p.m.keeper.Granting(p.live.lease, files)
 }
 
 // Detach takes a device away.

@@ -46,7 +46,7 @@ func endLost(ctx context.Context, m *VM, process place.ShimProcess, end func() (
 	if err != nil {
 		return err
 	}
-	if err := m.sweep(context.WithoutCancel(ctx)); err != nil {
+	if err := m.keeper.Sweep(context.WithoutCancel(ctx)); err != nil {
 		m.log.Error("failed to release the VM's host resources", "error", err)
 	}
 	m.mu.Lock()

@@ -118,7 +118,7 @@ func (l *launch) word() string {
 
 func (l *launch) steps(ctx context.Context, message string) error {
 	l.undo.Push("give back what was taken", func(context.Context) error {
-		l.m.untake(l.choice.Lease)
+		l.m.keeper.Untake(l.choice.Lease)
 		return nil
 	})
 	if err := l.announce(); err != nil {
@@ -281,14 +281,9 @@ func (l *launch) settle(ctx context.Context, message string) error {
 }
 
 // LaunchImage checks an image and starts a VMM with it.
-func (l *Launcher) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+func (l *Launcher) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) (err error) {
 	begun := time.Now()
-	err := l.launchImage(ctx, m, i, o, progress)
-	l.stats.count(begun, 0, err)
-	return err
-}
-
-func (l *Launcher) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+	defer func() { l.stats.count(begun, 0, err) }()
 	v, err := m.place.VMM(i.manifest.VMM.Name)
 	if err != nil {
 		return unfit("%s: the image was saved by %s: %w", o.Directory, i.manifest.VMM.Name, err)

@@ -48,7 +48,7 @@ func endedMeanwhile(m *VM) error {
 
 // confirmed reports whether the VMM confirms that the guest is in a state that the record
 // says it is in: the events that would change the record may not have been handled yet.
-func (m *VM) confirmed(ctx context.Context, s lifecycle.State, monitor vmm.Monitor) (bool, error) {
+func confirmed(ctx context.Context, m *VM, s lifecycle.State, monitor vmm.Monitor) (bool, error) {
 	if m.State() != s {
 		return false, nil
 	}
@@ -74,7 +74,7 @@ func goOn(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 
 // noteDisk notes that a guest which was to go on waits for a disk: then it goes on when that works again,
 // though it was paused before.
-func (m *VM) noteDisk(ctx context.Context, monitor vmm.Monitor) {
+func noteDisk(ctx context.Context, m *VM, monitor vmm.Monitor) {
 	status, err := monitor.Status(ctx)
 	if err == nil && status.IOError && m.State() == lifecycle.Paused {
 		why := pauseOf(status, m.Snapshot().GetStatus().GetEffectiveSpec())

@@ -26,7 +26,7 @@ type Power struct {
 // Pause stops a guest that runs.
 func (p *Power) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return p.vms.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
-		is, err := m.confirmed(ctx, lifecycle.Paused, monitor)
+		is, err := confirmed(ctx, m, lifecycle.Paused, monitor)
 		if err != nil || is && !stoppedByDisk(m) {
 			return err
 		}
@@ -43,7 +43,7 @@ func (p *Power) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine,
 // Resume lets a paused guest run. allowDamaged lets one go on whose memory is wrong.
 func (p *Power) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
 	return p.vms.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
-		if is, err := m.confirmed(ctx, lifecycle.Running, monitor); is || err != nil {
+		if is, err := confirmed(ctx, m, lifecycle.Running, monitor); is || err != nil {
 			return err
 		}
 		whole := func() error {
@@ -56,7 +56,7 @@ func (p *Power) Resume(ctx context.Context, name string, allowDamaged bool) (*no
 			return err
 		}
 		if err := goOn(ctx, m, monitor); err != nil {
-			m.noteDisk(ctx, monitor)
+			noteDisk(ctx, m, monitor)
 			return err
 		}
 		// What is found from now on pauses it again, see stopDamaged.

@@ -79,7 +79,7 @@ func (z *resizing) read(r *nodev1.ResizeVMRequest) error {
 
 // stopped changes what the VM will be started with.
 func (z *resizing) stopped(ctx context.Context) error {
-	if z.m.keeper == nil {
+	if z.m.container != nil {
 		return fault.Errorf(codes.FailedPrecondition, "it is its pod's, and does not run: a new pod starts it, with the size that it is given there")
 	}
 	own := proto.CloneOf(z.m.Snapshot().GetSpec())
@@ -200,14 +200,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	err := r.SetVCPUs(bounded, int(z.vcpus))
 	faultpoint.Reach("agent.resize.plugged")
 	if err == nil {
-		return keep(z.m, func(own, complete *specv1.VirtualMachineSpec) {
-			// The room at the start is a part of the machine.
-			most := uint32(spec.VCPULimit(complete.GetCpu()))
-			for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
-				s.Cpu = orNew(s.Cpu)
-				s.Cpu.Sockets, s.Cpu.MaxVcpus = sockets, most
-			}
-		})
+		return keepSockets(z.m, sockets)
 	}
 	matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
 	if errors.Is(err, vmm.ErrGuestKeeps) {

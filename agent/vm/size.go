@@ -17,6 +17,17 @@ func keep(m *VM, change func(own, complete *specv1.VirtualMachineSpec)) error {
 	return m.persist()
 }
 
+// keepSockets keeps how many there are; the room for more is a part of the machine since its start.
+func keepSockets(m *VM, sockets uint32) error {
+	return keep(m, func(own, complete *specv1.VirtualMachineSpec) {
+		most := uint32(spec.VCPULimit(complete.GetCpu()))
+		for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
+			s.Cpu = orNew(s.Cpu)
+			s.Cpu.Sockets, s.Cpu.MaxVcpus = sockets, most
+		}
+	})
+}
+
 // orNew is the message, or an empty one.
 func orNew[M any](m *M) *M {
 	if m == nil {
@@ -69,13 +80,7 @@ func matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 		m.log.Warn("the VM has vCPUs of half a socket until it is resized again", "vcpus", size.VCPUs)
 		return
 	}
-	most := uint32(spec.VCPULimit(now))
-	if err := keep(m, func(own, complete *specv1.VirtualMachineSpec) {
-		for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
-			s.Cpu = orNew(s.Cpu)
-			s.Cpu.Sockets, s.Cpu.MaxVcpus = uint32(size.VCPUs)/socket, most
-		}
-	}); err != nil {
+	if err := keepSockets(m, uint32(size.VCPUs)/socket); err != nil {
 		m.log.Error("failed to write the VM's record", "error", err)
 	}
 }

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"context"
-	"errors"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -37,13 +36,8 @@ func (g *Guests) Suspend(ctx context.Context, name string) (*nodev1.VirtualMachi
 	if !can {
 		return nil, cannot(contract.Errorf("its VMM has no channel to an agent in the guest%s%s", save, reason))
 	}
-	err = suspender.SuspendGuest(ctx)
-	switch {
-	case errors.Is(err, vmm.ErrNoGuestAgent), errors.Is(err, vmm.ErrGuestCannot):
-		return nil, cannot(err)
-	case err != nil && ctx.Err() == nil:
-		return nil, fault.Errorf(codes.Unavailable, "%s: asking the guest to suspend itself to disk: %w", contract.ThisVM(name), err)
-	case err != nil:
+	err = unanswered(ctx, name, "asking the guest to suspend itself to disk", suspender.SuspendGuest(ctx), vmm.ErrNoGuestAgent, vmm.ErrGuestCannot)
+	if err != nil {
 		return nil, err
 	}
 	m.log.Info("the guest is suspending itself to disk")

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/plan"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
@@ -25,10 +26,10 @@ var errKilled = fault.Errorf(codes.Aborted, "the VM was killed meanwhile")
 
 // VM is one VM: its record, the operation under way, and what runs.
 type VM struct {
-	name  string
-	place place.Placement
-	// keeper and container are the place's, if it is one.
-	keeper    place.Keeper
+	name   string
+	place  place.Placement
+	keeper place.Keeper
+	// container is the place, if it is one; nil: it is the node itself.
 	container place.Container
 	hub       *events.Hub
 	followers *events.Followers
@@ -62,7 +63,10 @@ type VM struct {
 }
 
 func newVM(name string, p place.Placement, record *nodev1.VirtualMachine, hub *events.Hub, followers *events.Followers, log *slog.Logger) *VM {
-	keeper, _ := p.(place.Keeper)
+	keeper, is := p.(place.Keeper)
+	if !is {
+		keeper = elsewhere{}
+	}
 	container, _ := p.(place.Container)
 	return &VM{
 		name: name, place: p, keeper: keeper, container: container, hub: hub, followers: followers, record: record,
@@ -114,27 +118,6 @@ func (m *VM) Sampler() vmm.Sampler {
 	}
 	sampler, _ := monitor.(vmm.Sampler)
 	return sampler
-}
-
-// giveBack, sweep and untake are the keeper's. Who lives elsewhere has nothing of the host.
-func (m *VM) giveBack(ctx context.Context, l *place.Lease) error {
-	if m.keeper == nil {
-		return nil
-	}
-	return m.keeper.GiveBack(ctx, l)
-}
-
-func (m *VM) sweep(ctx context.Context) error {
-	if m.keeper == nil {
-		return nil
-	}
-	return m.keeper.Sweep(ctx)
-}
-
-func (m *VM) untake(l *place.Lease) {
-	if m.keeper != nil {
-		m.keeper.Untake(l)
-	}
 }
 
 // pids are the numbers on this node of the shim's process and its VMM's.
@@ -215,9 +198,6 @@ func (m *VM) persist() error {
 	record, gone := m.record, m.gone || m.broken != nil
 	m.mu.Unlock()
 	if gone {
-		return nil
-	}
-	if m.keeper == nil {
 		return nil
 	}
 	return m.keeper.Keep(record)
@@ -378,6 +358,16 @@ func stoppedByDisk(m *VM) bool {
 	s := m.Snapshot().GetStatus()
 	return s.GetState() == lifecycle.Paused && s.GetPauseReason() == nodev1.PauseReason_PAUSE_REASON_IO_ERROR
 }
+
+// elsewhere is the keeper of VMs that have nothing of the host.
+type elsewhere struct{}
+
+func (elsewhere) Keep(*nodev1.VirtualMachine) error            { return nil }
+func (elsewhere) HasImage(*nodev1.ImageReference) bool         { return false }
+func (elsewhere) Granting(*place.Lease, []plan.File) error     { return nil }
+func (elsewhere) Untake(*place.Lease)                          {}
+func (elsewhere) GiveBack(context.Context, *place.Lease) error { return nil }
+func (elsewhere) Sweep(context.Context) error                  { return nil }
 
 func notFound(name string) error {
 	return fault.Errorf(codes.NotFound, "no vm named %q: run `vmlet list` to see existing VMs", name)

@@ -162,7 +162,7 @@ func (w *watcher) replugged(note []byte) {
 		w.m.log.Error("a device has come or gone", "error", err)
 		return
 	}
-	w.supervisor.findDisks(w.m)
+	findDisks(w.tasks.ctx, w.m)
 	if d.Detached == "" {
 		w.m.Publish(&nodev1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
 		return
@@ -275,7 +275,7 @@ func (s *supervisor) again(m *VM, l *live, process place.ShimProcess) error {
 	if err := m.Change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
 		m.log.Error("failed to write the VM's record", "error", err)
 	}
-	s.findDisks(m)
+	findDisks(s.tasks.ctx, m)
 	monitor, _ := l.connected()
 	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
 	m.mu.Lock()

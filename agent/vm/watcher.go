@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"context"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/events"
@@ -69,13 +68,6 @@ func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
 		}
 		set(vm.Status.Guest)
 	})
-}
-
-// findDisks looks for the disks of a VM that runs, or may.
-func (s *supervisor) findDisks(m *VM) {
-	ctx, cancel := context.WithTimeout(s.tasks.ctx, statusPatience)
-	defer cancel()
-	m.findDisks(ctx, m.Snapshot().GetStatus().GetEffectiveSpec())
 }
 
 // guestTalk is what a watcher asks of the guest's agent: as that connects, and then now and
