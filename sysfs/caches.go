@@ -166,16 +166,6 @@ func (r topologyReader) cache(path string) (Cache, bool) {
 	return cache, true
 }
 
-// small reads a number that can't be large; 0 if it is missing or makes no sense.
-func (r *reader) small(path string) int {
-	n := r.count(path)
-	if n > 1<<31-1 {
-		r.note(path, "%d is too much to make sense", n)
-		return 0
-	}
-	return int(n)
-}
-
 // size reads a size as the kernel writes it: "48K"; M and G are understood too.
 func (r topologyReader) size(path string) uint64 {
 	text, ok := r.text(path)

@@ -40,6 +40,9 @@ func (i cpuInfo) first(keys ...string) string {
 
 func (i cpuInfo) words(key string) []string { return strings.Fields(i[key]) }
 
+// processorReader reads the kind of the processor and of the kernel, and how they virtualise.
+type processorReader struct{ *reader }
+
 // identify puts together what the formats of the architectures have in common.
 func (r processorReader) identify(path string, p *Processor, info cpuInfo) {
 	p.Vendor = printable(info.first("vendor_id", "CPU implementer", "mvendorid"))

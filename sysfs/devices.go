@@ -25,21 +25,6 @@ const (
 	maxSaying = 1024
 )
 
-// readDevices reads what depends on the buses. It wants h.CPUs and h.Nodes to be
-// known: what a device says of them is kept only if it refers to one of them.
-func readDevices(r *reader, h *Host) {
-	d := &deviceReader{
-		reader: r, h: h, entriesLeft: maxDeviceEntries,
-		pci: map[PCIAddress]*pciFunction{}, groups: map[int]bool{}, near: map[string]IDList{},
-	}
-	d.readPCI()
-	d.readIOMMUGroups()
-	d.finishPCI()
-	d.readMediated()
-	d.readUSB()
-	d.readVFIO()
-}
-
 // deviceReader is a reader with what the devices' kinds have to know of one another.
 type deviceReader struct {
 	*reader
@@ -289,4 +274,22 @@ func numberedAs(name, prefix string) bool {
 		_, ok = decimal(digits)
 	}
 	return ok
+}
+
+// pciFunction is a device while it is put together with the others.
+type pciFunction struct {
+	PCIDevice
+	address PCIAddress
+	dir     string
+	// children are the functions whose folders are in this one's, virtual those
+	// that its virtfn links lead to; both as the names say, not checked.
+	children []PCIAddress
+	virtual  []PCIAddress
+	// above is the bridge that it is attached to.
+	above *pciFunction
+	// grouped, isVirtual and mediates: there is a link iommu_group or physfn, a
+	// folder mdev_supported_types.
+	grouped, isVirtual, mediates bool
+	// leavesDMA: see the function.
+	leavesDMA bool
 }

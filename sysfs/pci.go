@@ -19,24 +19,6 @@ const maxResetMethods = 16
 // own, and a domain has 256.
 const maxBridges = 256
 
-// pciFunction is a device while it is put together with the others.
-type pciFunction struct {
-	PCIDevice
-	address PCIAddress
-	dir     string
-	// children are the functions whose folders are in this one's, virtual those
-	// that its virtfn links lead to; both as the names say, not checked.
-	children []PCIAddress
-	virtual  []PCIAddress
-	// above is the bridge that it is attached to.
-	above *pciFunction
-	// grouped, isVirtual and mediates: there is a link iommu_group or physfn, a
-	// folder mdev_supported_types.
-	grouped, isVirtual, mediates bool
-	// leavesDMA: see the function.
-	leavesDMA bool
-}
-
 // readPCI reads what each function says of itself. Its config file is not
 // touched: reading it wakes a device that sleeps, and its cached copies in
 // other files don't.

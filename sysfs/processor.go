@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// processorReader reads the kind of the processor and of the kernel, and how they virtualise.
-type processorReader struct{ *reader }
-
 // kernel reads what is known of the Linux that runs.
 func (r processorReader) kernel(h *Host) {
 	k := &h.Kernel

@@ -1,10 +1,5 @@
 package sysfs
 
-import (
-	"errors"
-	"io/fs"
-)
-
 // Read reads the machine from the files below the roots. It never fails: what
 // could not be read is missing, and Host.Notes says why.
 func Read(roots Roots) *Host {
@@ -36,25 +31,17 @@ func empty() *Host {
 	}
 }
 
-// checkRoots notes a root that can't be opened: everything below it will be
-// missing without a word. A machine needs no /dev, unless it was asked for.
-func (r *reader) checkRoots() {
-	r.openTrees()
-	for _, t := range r.trees {
-		if t.err == nil || (r.roots.Dev == "" && t.root == r.roots.DevPath()) {
-			continue
-		}
-		if errors.Is(t.err, fs.ErrNotExist) {
-			r.note(t.root, "there is no such folder, so nothing of it is known")
-			continue
-		}
-		r.note(t.root, "nothing of it is known: %v", t.err)
+// readDevices reads what depends on the buses. It wants h.CPUs and h.Nodes to be
+// known: what a device says of them is kept only if it refers to one of them.
+func readDevices(r *reader, h *Host) {
+	d := &deviceReader{
+		reader: r, h: h, entriesLeft: maxDeviceEntries,
+		pci: map[PCIAddress]*pciFunction{}, groups: map[int]bool{}, near: map[string]IDList{},
 	}
+	d.readPCI()
+	d.readIOMMUGroups()
+	d.finishPCI()
+	d.readMediated()
+	d.readUSB()
+	d.readVFIO()
 }
-
-// sys returns the path of a file below /sys that is named in one piece, which
-// costs less than joining elements: it is done for every file of every CPU.
-func (r *reader) sys(name string) string { return r.roots.SysPath() + "/" + name }
-
-// proc is the same for /proc.
-func (r *reader) proc(name string) string { return r.roots.ProcPath() + "/" + name }

@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vmlet/vmlet/sysfs/notation"
+	"golang.org/x/sys/unix"
 )
 
 // maxFile bounds what is read of one file, in bytes. A file of /sys has at most
@@ -310,4 +309,37 @@ func (r *reader) exists(path string) bool {
 	}
 	unix.Close(fd)
 	return true
+}
+
+// checkRoots notes a root that can't be opened: everything below it will be
+// missing without a word. A machine needs no /dev, unless it was asked for.
+func (r *reader) checkRoots() {
+	r.openTrees()
+	for _, t := range r.trees {
+		if t.err == nil || (r.roots.Dev == "" && t.root == r.roots.DevPath()) {
+			continue
+		}
+		if errors.Is(t.err, fs.ErrNotExist) {
+			r.note(t.root, "there is no such folder, so nothing of it is known")
+			continue
+		}
+		r.note(t.root, "nothing of it is known: %v", t.err)
+	}
+}
+
+// sys returns the path of a file below /sys that is named in one piece, which
+// costs less than joining elements: it is done for every file of every CPU.
+func (r *reader) sys(name string) string { return r.roots.SysPath() + "/" + name }
+
+// proc is the same for /proc.
+func (r *reader) proc(name string) string { return r.roots.ProcPath() + "/" + name }
+
+// small reads a number that can't be large; 0 if it is missing or makes no sense.
+func (r *reader) small(path string) int {
+	n := r.count(path)
+	if n > 1<<31-1 {
+		r.note(path, "%d is too much to make sense", n)
+		return 0
+	}
+	return int(n)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -203,4 +204,28 @@ func (c *linkConn) Write(b []byte) (int, error) {
 		c.link.lost.Store(true)
 	}
 	return n, err
+}
+
+// waitState waits until a machine is in a fitting state.
+func (a *agent) waitState(ctx context.Context, c *client, name string, fits func(nodev1.State) bool) (*nodev1.VirtualMachine, error) {
+	// The last event of the past comes too: what happens between a look and
+	// the beginning of the watch is not missed.
+	events, err := c.WatchEvents(ctx, &nodev1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		r, err := c.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if fits(r.GetVm().GetStatus().GetState()) {
+			return r.GetVm(), nil
+		}
+		if _, err := events.Recv(); errors.Is(err, io.EOF) {
+			return nil, &lostAgentError{a.socket, err} // it follows as long as it is there
+		} else if err != nil {
+			return nil, err
+		}
+	}
 }

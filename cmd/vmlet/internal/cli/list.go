@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -133,21 +132,4 @@ func cpuCount(c *specv1.CPU) string {
 		n *= uint64(max(f, 1))
 	}
 	return strconv.FormatUint(n, 10)
-}
-
-// stateName returns the design's word for a state: "running".
-func stateName(s nodev1.State) string {
-	name, found := strings.CutPrefix(s.String(), "STATE_")
-	if !found || s == nodev1.State_STATE_UNSPECIFIED {
-		return "unknown"
-	}
-	return strings.ToLower(name)
-}
-
-// nameOf is what the agent knows a VM by: NAMESPACE/POD of one in a pod.
-func nameOf(vm *nodev1.VirtualMachine) string {
-	if pod := vm.GetStatus().GetPod(); pod != nil {
-		return pod.GetNamespace() + "/" + pod.GetName()
-	}
-	return vm.GetSpec().GetName()
 }

@@ -2,12 +2,9 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
-
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -72,30 +69,6 @@ func (a *imageCommands) afterInterruptedSave(ctx context.Context, c *client, req
 	return fmt.Errorf("save of %q interrupted too late: it is saved in %s", req.Name, vm.GetStatus().GetImage().GetPath())
 }
 
-// waitState waits until a machine is in a fitting state.
-func (a *agent) waitState(ctx context.Context, c *client, name string, fits func(nodev1.State) bool) (*nodev1.VirtualMachine, error) {
-	// The last event of the past comes too: what happens between a look and
-	// the beginning of the watch is not missed.
-	events, err := c.WatchEvents(ctx, &nodev1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
-	if err != nil {
-		return nil, err
-	}
-	for {
-		r, err := c.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
-		if err != nil {
-			return nil, err
-		}
-		if fits(r.GetVm().GetStatus().GetState()) {
-			return r.GetVm(), nil
-		}
-		if _, err := events.Recv(); errors.Is(err, io.EOF) {
-			return nil, &lostAgentError{a.socket, err} // it follows as long as it is there
-		} else if err != nil {
-			return nil, err
-		}
-	}
-}
-
 func (a *imageCommands) restoreCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DIR",
@@ -137,13 +110,6 @@ func (a *imageCommands) restoreCmd() *cobra.Command {
 		return nil
 	}
 	return cmd
-}
-
-func completeDir(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
 func (a *imageCommands) nameThenDir() cobra.CompletionFunc {

@@ -73,3 +73,27 @@ func fixed(cmd *cobra.Command, flag string, words ...string) {
 		panic(fmt.Sprintf("flag --%s of %s: %v", flag, cmd.Name(), err)) // a fault of this program
 	}
 }
+
+func completeDir(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// stateName returns the design's word for a state: "running".
+func stateName(s nodev1.State) string {
+	name, found := strings.CutPrefix(s.String(), "STATE_")
+	if !found || s == nodev1.State_STATE_UNSPECIFIED {
+		return "unknown"
+	}
+	return strings.ToLower(name)
+}
+
+// nameOf is what the agent knows a VM by: NAMESPACE/POD of one in a pod.
+func nameOf(vm *nodev1.VirtualMachine) string {
+	if pod := vm.GetStatus().GetPod(); pod != nil {
+		return pod.GetNamespace() + "/" + pod.GetName()
+	}
+	return vm.GetSpec().GetName()
+}
