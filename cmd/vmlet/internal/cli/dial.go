@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -51,6 +52,17 @@ const (
 // connect returns the connection to the agent, making it the first time. It waits for an
 // agent that is coming up.
 func (a *agent) connect(ctx context.Context) (*client, error) { return a.connectWithin(ctx, agentWait) }
+
+// connected is what a command runs once it has the connection.
+func (a *agent) connected(do func(ctx context.Context, c *client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, args)
+	}
+}
 
 // connectWithin is connect with another limit; 0: it does not wait.
 func (a *agent) connectWithin(ctx context.Context, wait time.Duration) (*client, error) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,23 +25,19 @@ func (a *lookCommands) eventsCmd() *cobra.Command {
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens")
 	tail := cmd.Flags().Uint32("tail", 100, "begin with the last `N` events")
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, args []string) error {
 		req := &nodev1.WatchEventsRequest{Follow: *follow, Tail: *tail}
 		if len(args) > 0 {
 			req.Name = args[0]
 		}
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		stream, err := c.WatchEvents(cmd.Context(), req)
+		stream, err := c.WatchEvents(ctx, req)
 		if err != nil {
 			return err
 		}
 		header := format.Value == output.Table
 		for {
 			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) || err != nil && *follow && cmd.Context().Err() != nil {
+			if errors.Is(err, io.EOF) || err != nil && *follow && ctx.Err() != nil {
 				return nil // following ends with Ctrl-C
 			}
 			if err != nil {
@@ -57,7 +54,7 @@ func (a *lookCommands) eventsCmd() *cobra.Command {
 				return err
 			}
 		}
-	}
+	})
 	return cmd
 }
 

@@ -63,6 +63,11 @@ func (a *lifeCommands) each(ctx context.Context, names []string, parallel int, d
 	return failed.orNil()
 }
 
+// eachOf is each of a command's names.
+func (a *lifeCommands) eachOf(parallel int, do action) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, names []string) error { return a.each(cmd.Context(), names, parallel, do) }
+}
+
 // machineCmd is a command with one or more names.
 func (a *lifeCommands) machineCmd(verb, short, example string, complete func(nodev1.State) bool) *cobra.Command {
 	return &cobra.Command{
@@ -80,12 +85,10 @@ func (a *lifeCommands) startCmd() *cobra.Command {
 	var req nodev1.StartVMRequest
 	cmd.Flags().BoolVar(&req.Cold, "cold", false, "boot afresh though the machine is saved; its image stays, but is no longer its")
 	cmd.Flags().BoolVar(&req.Paused, "paused", false, "do not let the guest run yet: resume does")
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, 1, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := a.start(ctx, c, &nodev1.StartVMRequest{Name: name, Cold: req.Cold, Paused: req.Paused})
-			return "started", err
-		})
-	}
+	cmd.RunE = a.eachOf(1, func(ctx context.Context, c *client, name string) (string, error) {
+		_, err := a.start(ctx, c, &nodev1.StartVMRequest{Name: name, Cold: req.Cold, Paused: req.Paused})
+		return "started", err
+	})
 	return cmd
 }
 
@@ -165,12 +168,10 @@ func (a *lifeCommands) stopCmd() *cobra.Command {
 
 func (a *lifeCommands) killCmd() *cobra.Command {
 	cmd := a.machineCmd("kill", "End machines at once, as if the power failed", "  vmlet kill web-1", running)
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			r, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
-			return ended(r.GetVm(), "killed"), err
-		})
-	}
+	cmd.RunE = a.eachOf(atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+		r, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
+		return ended(r.GetVm(), "killed"), err
+	})
 	return cmd
 }
 
@@ -186,35 +187,29 @@ func ended(vm *nodev1.VirtualMachine, done string) string {
 
 func (a *lifeCommands) pauseCmd() *cobra.Command {
 	cmd := a.machineCmd("pause", "Halt guests; their memory stays", "  vmlet pause web-1", running)
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.PauseVM(ctx, &nodev1.PauseVMRequest{Name: name})
-			return "paused", err
-		})
-	}
+	cmd.RunE = a.eachOf(atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+		_, err := c.PauseVM(ctx, &nodev1.PauseVMRequest{Name: name})
+		return "paused", err
+	})
 	return cmd
 }
 
 func (a *lifeCommands) resumeCmd() *cobra.Command {
 	cmd := a.machineCmd("resume", "Let paused guests go on", "  vmlet resume web-1", paused)
 	damaged := cmd.Flags().Bool("allow-damaged", false, "also one whose memory is mapped from an image that is damaged: what it reads is wrong")
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: name, AllowDamaged: *damaged})
-			return "resumed", err
-		})
-	}
+	cmd.RunE = a.eachOf(atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+		_, err := c.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: name, AllowDamaged: *damaged})
+		return "resumed", err
+	})
 	return cmd
 }
 
 func (a *lifeCommands) resetCmd() *cobra.Command {
 	cmd := a.machineCmd("reset", "Press the reset button: guests boot again at once", "  vmlet reset web-1", running)
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.ResetVM(ctx, &nodev1.ResetVMRequest{Name: name})
-			return "reset", err
-		})
-	}
+	cmd.RunE = a.eachOf(atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+		_, err := c.ResetVM(ctx, &nodev1.ResetVMRequest{Name: name})
+		return "reset", err
+	})
 	return cmd
 }
 
@@ -223,19 +218,17 @@ func (a *lifeCommands) deleteCmd() *cobra.Command {
 		"  vmlet delete web-1\n  vmlet delete --force web-1   # even if it runs", nil)
 	cmd.Aliases = []string{"rm"}
 	force := cmd.Flags().Bool("force", false, "kill the machine first if it runs")
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			if *force {
-				// That it does not run is what is wanted.
-				_, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
-				if err != nil && status.Code(err) != codes.FailedPrecondition {
-					return "", err
-				}
+	cmd.RunE = a.eachOf(atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+		if *force {
+			// That it does not run is what is wanted.
+			_, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
+			if err != nil && status.Code(err) != codes.FailedPrecondition {
+				return "", err
 			}
-			_, err := c.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name})
-			return "deleted", err
-		})
-	}
+		}
+		_, err := c.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name})
+		return "deleted", err
+	})
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
@@ -25,17 +26,13 @@ func (a *lookCommands) listCmd() *cobra.Command {
 	}
 	format := outputFlag(cmd, output.Table, output.Wide, output.JSON, output.YAML, output.Name)
 	selector := cmd.Flags().StringP("selector", "l", "", "only machines with these `LABELS`: a=b,c!=d,e")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		r, err := c.ListVMs(cmd.Context(), &nodev1.ListVMsRequest{LabelSelector: *selector})
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, _ []string) error {
+		r, err := c.ListVMs(ctx, &nodev1.ListVMsRequest{LabelSelector: *selector})
 		if err != nil {
 			return err
 		}
 		return a.printMachines(format.Value, r.GetVms())
-	}
+	})
 	return cmd
 }
 
@@ -48,12 +45,8 @@ func (a *lookCommands) getCmd() *cobra.Command {
 		ValidArgsFunction: a.completeNames(nil, false),
 	}
 	format := outputFlag(cmd, output.YAML, output.JSON, output.Table, output.Wide, output.Name)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		r, err := c.GetVM(cmd.Context(), &nodev1.GetVMRequest{Name: args[0]})
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, args []string) error {
+		r, err := c.GetVM(ctx, &nodev1.GetVMRequest{Name: args[0]})
 		if err != nil {
 			return err
 		}
@@ -61,7 +54,7 @@ func (a *lookCommands) getCmd() *cobra.Command {
 			return output.Message(a.Stdout, format.Value, r.GetVm())
 		}
 		return a.printMachines(format.Value, []*nodev1.VirtualMachine{r.GetVm()})
-	}
+	})
 	return cmd
 }
 

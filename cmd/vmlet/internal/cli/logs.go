@@ -23,7 +23,7 @@ func (a *lookCommands) logsCmd() *cobra.Command {
 	vmm := flags.Bool("vmm", false, "the VMM's own messages instead")
 	shim := flags.Bool("shim", false, "the shim's messages instead")
 	cmd.MarkFlagsMutuallyExclusive("vmm", "shim")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, args []string) error {
 		req := &nodev1.ReadLogsRequest{Name: args[0], Log: "console", Follow: *follow, TailLines: *tail}
 		if *vmm {
 			req.Log = "vmm"
@@ -31,16 +31,12 @@ func (a *lookCommands) logsCmd() *cobra.Command {
 		if *shim {
 			req.Log = "shim"
 		}
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		err = copyLogs(cmd.Context(), a.Stdout, c, req)
-		if *follow && cmd.Context().Err() != nil {
+		err := copyLogs(ctx, a.Stdout, c, req)
+		if *follow && ctx.Err() != nil {
 			return nil // following ends with Ctrl-C
 		}
 		return err
-	}
+	})
 	return cmd
 }
 

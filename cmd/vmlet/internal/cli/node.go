@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"runtime"
@@ -26,12 +27,8 @@ func (a *nodeCommands) nodeCmd() *cobra.Command {
 		Args:    arguments(0, 0),
 	}
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		node, err := c.GetNode(cmd.Context(), &nodev1.GetNodeRequest{})
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, _ []string) error {
+		node, err := c.GetNode(ctx, &nodev1.GetNodeRequest{})
 		if err != nil {
 			return err
 		}
@@ -43,12 +40,12 @@ func (a *nodeCommands) nodeCmd() *cobra.Command {
 			return nil
 		}
 		// A node without any VMM has no default either.
-		def, err := c.GetVmmName(cmd.Context(), &nodev1.GetVmmNameRequest{})
+		def, err := c.GetVmmName(ctx, &nodev1.GetVmmNameRequest{})
 		if err != nil && status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound {
 			return err
 		}
 		return a.printNode(node, def.GetName())
-	}
+	})
 	return cmd
 }
 

@@ -225,18 +225,14 @@ next start on if it does not run.`,
 		}
 		return names(cmd, args, prefix)
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		r, err := c.Detach(cmd.Context(), &nodev1.DetachRequest{Name: args[0], Device: args[1]})
+	cmd.RunE = a.connected(func(ctx context.Context, c *client, args []string) error {
+		r, err := c.Detach(ctx, &nodev1.DetachRequest{Name: args[0], Device: args[1]})
 		if err != nil {
 			return err
 		}
 		a.printf("%s detached from %s%s\n", args[1], args[0], fromNextStart(r.GetVm()))
 		return nil
-	}
+	})
 	return cmd
 }
 
