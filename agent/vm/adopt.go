@@ -324,7 +324,7 @@ func (ad *adoption) ended() {
 func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 	exit, err := shim.ReadExit(ad.m.place.StateDir())
 	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
-		ad.observeExit(exit) // its VMM came up all the same, and has ended since
+		noteEnd(ad.m, exit) // its VMM came up all the same, and has ended since
 		return
 	}
 	message := "the agent was lost while the VM was being started"
@@ -341,18 +341,14 @@ func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 	rebooted := vm.GetStatus().GetBootId() != ad.bootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
-		ad.observeExit(exit)
+		noteEnd(ad.m, exit)
 	case intent != nil && ad.m.keeper.HasImage(intent):
 		ad.observe(lifecycle.Saved, "saved to "+intent.GetPath())
 	case rebooted:
 		ad.observe(lifecycle.Stopped, "the machine was rebooted", endNow, noImage)
 	default:
-		ad.observeExit(&shim.Exit{Reason: shim.ReasonCrashed, LastWords: "its shim ended without a word while no agent was there: was it killed?"})
+		noteEnd(ad.m, &shim.Exit{Reason: shim.ReasonCrashed, LastWords: "its shim ended without a word while no agent was there: was it killed?"})
 	}
-}
-
-func (ad *adoption) observeExit(exit *shim.Exit) {
-	noteEnd(ad.m, exit)
 }
 
 func endNow(vm *nodev1.VirtualMachine) {

@@ -49,7 +49,7 @@ func (s *supervisor) giveBack(m *VM, l *place.Lease) {
 
 // noteEnd writes down how a VM ended.
 func noteEnd(m *VM, exit *shim.Exit) {
-	state, why := verdict(exit)
+	state, reason, why := verdict(exit)
 	at := exit.Time
 	if at.IsZero() {
 		at = time.Now()
@@ -63,7 +63,7 @@ func noteEnd(m *VM, exit *shim.Exit) {
 			vm.Status.Faults = fault.Parts(why)
 		}
 		vm.Status.EndedAt = stamp(at)
-		vm.Status.EndReason = endReason(exit)
+		vm.Status.EndReason = reason
 		vm.Status.Process = nil
 		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}
@@ -74,8 +74,8 @@ func noteEnd(m *VM, exit *shim.Exit) {
 	})
 }
 
-// verdict says what a VM is after it has ended so, and why.
-func verdict(exit *shim.Exit) (lifecycle.State, error) {
+// verdict says what a VM is after it has ended so, and why: as a reason and in words.
+func verdict(exit *shim.Exit) (lifecycle.State, nodev1.EndReason, error) {
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
 		how = "signal " + exit.Signal
@@ -85,27 +85,28 @@ func verdict(exit *shim.Exit) (lifecycle.State, error) {
 	}
 	switch exit.Reason {
 	case shim.ReasonShutdown:
-		return lifecycle.Stopped, errors.New("the guest shut down")
+		return lifecycle.Stopped, nodev1.EndReason_END_REASON_SHUTDOWN, errors.New("the guest shut down")
 	case shim.ReasonSuspended:
-		return lifecycle.Stopped, errors.New("the guest suspended itself to disk")
+		return lifecycle.Stopped, nodev1.EndReason_END_REASON_SUSPENDED, errors.New("the guest suspended itself to disk")
 	case shim.ReasonKilled:
 		if exit.GraceOver {
-			return lifecycle.Stopped, errors.New("killed: the guest did not shut down within its grace period")
+			return lifecycle.Stopped, nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER, errors.New("killed: the guest did not shut down within its grace period")
 		}
-		return lifecycle.Stopped, errors.New("killed")
+		return lifecycle.Stopped, nodev1.EndReason_END_REASON_KILLED, errors.New("killed")
 	case shim.ReasonSaved:
-		return lifecycle.Saved, errors.New("saved to " + exit.ImageDirectory)
+		return lifecycle.Saved, nodev1.EndReason_END_REASON_SAVED, errors.New("saved to " + exit.ImageDirectory)
 	case shim.ReasonPanicked:
-		return lifecycle.Crashed, errors.New("the guest panicked")
+		return lifecycle.Crashed, nodev1.EndReason_END_REASON_PANICKED, errors.New("the guest panicked")
 	}
+	const crashed = nodev1.EndReason_END_REASON_CRASHED
 	said := &contract.Quoted{Sentence: exit.LastWords, Parts: exit.Parts}
 	switch {
 	case exit.LastWords == "":
-		return lifecycle.Crashed, errors.New("the VMM ended unexpectedly, " + how)
+		return lifecycle.Crashed, crashed, errors.New("the VMM ended unexpectedly, " + how)
 	case exit.Code == 0 && exit.Signal == "":
-		return lifecycle.Crashed, contract.Errorf("the VMM ended unexpectedly: %w", said)
+		return lifecycle.Crashed, crashed, contract.Errorf("the VMM ended unexpectedly: %w", said)
 	}
-	return lifecycle.Crashed, contract.Errorf("the VMM ended unexpectedly (%s); the last that it said: %w", how, said)
+	return lifecycle.Crashed, crashed, contract.Errorf("the VMM ended unexpectedly (%s); the last that it said: %w", how, said)
 }
 
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was

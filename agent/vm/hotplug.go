@@ -1,11 +1,13 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -333,21 +335,12 @@ func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
 
 // deviceNames lists those that can be detached.
 func deviceNames(s *specv1.VirtualMachineSpec) string {
-	var names string
-	add := func(name string) {
-		if names != "" {
-			names += ", "
-		}
-		names += name
-	}
+	var names []string
 	for _, d := range s.GetDisks() {
-		add(d.GetName())
+		names = append(names, d.GetName())
 	}
 	for _, n := range s.GetNetworks() {
-		add(n.GetName())
+		names = append(names, n.GetName())
 	}
-	if names == "" {
-		return "none"
-	}
-	return names
+	return cmp.Or(strings.Join(names, ", "), "none")
 }

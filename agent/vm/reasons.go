@@ -3,7 +3,6 @@ package vm
 import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	"github.com/vmlet/vmlet/shim"
 )
 
 // fitReasons drops reasons that are none of a VM in this state. Why it is paused is kept while
@@ -22,24 +21,4 @@ func fitReasons(s *nodev1.VirtualMachineStatus) {
 	if live {
 		s.EndReason = nodev1.EndReason_END_REASON_UNSPECIFIED
 	}
-}
-
-// endReason is how a VM has ended.
-func endReason(exit *shim.Exit) nodev1.EndReason {
-	switch exit.Reason {
-	case shim.ReasonShutdown:
-		return nodev1.EndReason_END_REASON_SHUTDOWN
-	case shim.ReasonKilled:
-		if exit.GraceOver {
-			return nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER
-		}
-		return nodev1.EndReason_END_REASON_KILLED
-	case shim.ReasonSaved:
-		return nodev1.EndReason_END_REASON_SAVED
-	case shim.ReasonSuspended:
-		return nodev1.EndReason_END_REASON_SUSPENDED
-	case shim.ReasonPanicked:
-		return nodev1.EndReason_END_REASON_PANICKED
-	}
-	return nodev1.EndReason_END_REASON_CRASHED
 }

@@ -67,7 +67,7 @@ func TestEndReason(t *testing.T) {
 		{shim.Exit{Reason: shim.ReasonCrashed}, crashed},
 		{shim.Exit{Reason: "of a newer shim"}, crashed},
 	} {
-		if got := endReason(&c.exit); got != c.want {
+		if _, got, _ := verdict(&c.exit); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.exit, got, c.want)
 		}
 	}

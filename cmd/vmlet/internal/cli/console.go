@@ -91,7 +91,7 @@ func (a *streams) attach(ctx context.Context, c *client, name string, key termin
 	defer restore()
 
 	out, in := make(chan error, 1), make(chan error, 1)
-	go func() { out <- receiveConsole(a.Stdout, stream) }()
+	go func() { out <- copyStream(a.Stdout, stream) }()
 	// Nobody can end a Read of a terminal: this goroutine ends with the process.
 	go func() { in <- sendConsole(stream, key.Reader(a.Stdin)) }()
 	for {
@@ -110,21 +110,6 @@ func (a *streams) attach(ctx context.Context, c *client, name string, key termin
 }
 
 type consoleStream = grpc.BidiStreamingClient[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]
-
-func receiveConsole(w io.Writer, stream consoleStream) error {
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(m.GetData()); err != nil {
-			return err
-		}
-	}
-}
 
 // sendConsole returns what ended the reading.
 func sendConsole(stream consoleStream, r io.Reader) error {

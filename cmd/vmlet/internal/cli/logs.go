@@ -45,6 +45,11 @@ func copyLogs(ctx context.Context, w io.Writer, c *client, req *nodev1.ReadLogsR
 	if err != nil {
 		return err
 	}
+	return copyStream(w, stream)
+}
+
+// copyStream writes the data of a stream's messages until it ends.
+func copyStream[M interface{ GetData() []byte }](w io.Writer, stream interface{ Recv() (M, error) }) error {
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
