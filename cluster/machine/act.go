@@ -105,14 +105,19 @@ func (w *Writer) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine,
 // patchInstance sets the finalizers and owners of an instance, by the resource version that was
 // decided on.
 func (w *Writer) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMachineInstance) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	return w.merge(ctx, to.DeepCopy(), map[string]any{"metadata": map[string]any{
 		"resourceVersion": to.ResourceVersion, "uid": to.UID,
 		"finalizers": to.Finalizers, "ownerReferences": to.OwnerReferences,
 	}})
+}
+
+// merge writes fields of an object, and leaves the others.
+func (w *Writer) merge(ctx context.Context, to client.Object, fields any) error {
+	patch, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	return w.Client.Patch(ctx, to.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.Client.Patch(ctx, to, client.RawPatch(types.MergePatchType, patch))
 }
 
 // directInstance writes what the controller alone may of an instance's spec.
@@ -124,19 +129,19 @@ func (w *Writer) directInstance(ctx context.Context, a action.DirectInstance) er
 	if len(a.Volumes) > 0 {
 		spec["utilityVolumes"] = a.Volumes
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.Instance.UID}, "spec": spec})
-	if err != nil {
-		return err
-	}
-	return w.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.merge(ctx, a.Instance.DeepCopy(), map[string]any{"metadata": map[string]any{"uid": a.Instance.UID}, "spec": spec})
 }
 
+// resizeInstance has no resource version: nobody else writes these fields.
 func (w *Writer) resizeInstance(ctx context.Context, a action.ResizeInstance) error {
-	patch, err := sizePatch(a)
-	if err != nil {
-		return err
+	domain := map[string]any{"cpu": map[string]any{"sockets": a.Sockets}}
+	if a.Memory != nil {
+		domain["memory"] = map[string]any{"guest": a.Memory}
 	}
-	return w.Client.Patch(ctx, a.Instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	return w.merge(ctx, a.Instance.DeepCopy(), map[string]any{
+		"metadata": map[string]any{"uid": a.Instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
+		"spec":     map[string]any{"domain": domain},
+	})
 }
 
 func (t templates) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
@@ -244,16 +249,4 @@ func explain(a action.Action, err error) *action.Failure {
 		return nil
 	}
 	return &action.Failure{Reason: reason, Event: event, Message: action.Clip(err.Error(), action.Longest)}
-}
-
-// sizePatch is a merge patch of an instance, without its resource version: nobody else writes these fields.
-func sizePatch(a action.ResizeInstance) ([]byte, error) {
-	domain := map[string]any{"cpu": map[string]any{"sockets": a.Sockets}}
-	if a.Memory != nil {
-		domain["memory"] = map[string]any{"guest": a.Memory}
-	}
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": a.Instance.UID, "annotations": map[string]string{contract.AnnotationLiveSize: "true"}},
-		"spec":     map[string]any{"domain": domain},
-	})
 }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,13 +65,10 @@ func (t templates) origin(ctx context.Context, namespace, name string) (from imp
 
 // bindClaim has a claim filled though no pod uses it yet: its VM is to start.
 func (t templates) bindClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{contract.AnnotationBindImmediately: "true"}}})
-	if err != nil {
-		return err
-	}
 	claim := new(corev1.PersistentVolumeClaim)
 	claim.Namespace, claim.Name = vm.Namespace, name
-	if err := t.Client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	bind := map[string]any{"metadata": map[string]any{"annotations": map[string]string{contract.AnnotationBindImmediately: "true"}}}
+	if err := t.merge(ctx, claim, bind); err != nil {
 		return fmt.Errorf("having claim %s filled: %w", name, err)
 	}
 	return nil
