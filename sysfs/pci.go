@@ -19,10 +19,13 @@ const maxResetMethods = 16
 // own, and a domain has 256.
 const maxBridges = 256
 
+// pciReader reads the functions of PCI devices, and how they belong together.
+type pciReader struct{ *deviceReader }
+
 // readPCI reads what each function says of itself. Its config file is not
 // touched: reading it wakes a device that sleeps, and its cached copies in
 // other files don't.
-func (d *deviceReader) readPCI() {
+func (d pciReader) readPCI() {
 	root := d.sys(pciFolder)
 	isAddress := func(name string) bool { _, ok := notation.FolderPCIAddress(name); return ok }
 	names := d.choose(root, isAddress, "PCI addresses")
@@ -45,7 +48,7 @@ func (d *deviceReader) readPCI() {
 }
 
 // identify reads what the function is. A kernel before 4.10 has no file revision.
-func (d *deviceReader) identify(f *pciFunction, entries []string) {
+func (d pciReader) identify(f *pciFunction, entries []string) {
 	for _, name := range []string{"class", "vendor", "device"} {
 		d.missing(f.dir, name, entries)
 	}
@@ -61,7 +64,7 @@ func (d *deviceReader) identify(f *pciFunction, entries []string) {
 	}
 }
 
-func (d *deviceReader) resetMethods(path string) []string {
+func (d pciReader) resetMethods(path string) []string {
 	text, _ := d.text(path)
 	methods := strings.Fields(text)
 	if len(methods) > maxResetMethods || slices.ContainsFunc(methods, func(m string) bool { return !isWord(m) }) {
@@ -73,7 +76,7 @@ func (d *deviceReader) resetMethods(path string) []string {
 
 // place reads where the function is and who drives it. Its IOMMU group is read
 // when it is known which there are.
-func (d *deviceReader) place(f *pciFunction, entries []string) {
+func (d pciReader) place(f *pciFunction, entries []string) {
 	f.Node, f.IOMMUGroup, f.CPUs = -1, -1, IDList{}
 	if has(entries, "numa_node") {
 		f.Node = d.node(f.dir + "/numa_node")
@@ -85,7 +88,7 @@ func (d *deviceReader) place(f *pciFunction, entries []string) {
 }
 
 // relate collects the names of other functions.
-func (d *deviceReader) relate(f *pciFunction, entries []string) {
+func (d pciReader) relate(f *pciFunction, entries []string) {
 	f.grouped, f.isVirtual = has(entries, "iommu_group"), has(entries, "physfn")
 	f.mediates = has(entries, "mdev_supported_types")
 	for _, name := range entries {
@@ -113,7 +116,7 @@ func (d *deviceReader) relate(f *pciFunction, entries []string) {
 }
 
 // finishPCI puts the functions in relation to one another.
-func (d *deviceReader) finishPCI() {
+func (d pciReader) finishPCI() {
 	for _, f := range d.order {
 		if f.isVirtual {
 			f.PhysicalFunction = d.physfn(f)
@@ -131,7 +134,7 @@ func (d *deviceReader) finishPCI() {
 
 // adopt makes a function the parent of another, whose folder is in its own. One
 // has one parent, and is not above itself.
-func (d *deviceReader) adopt(parent *pciFunction, address PCIAddress) {
+func (d pciReader) adopt(parent *pciFunction, address PCIAddress) {
 	child := d.pci[address]
 	path := parent.dir + "/" + address.String()
 	if child == nil {
@@ -154,7 +157,7 @@ func (d *deviceReader) adopt(parent *pciFunction, address PCIAddress) {
 
 // physfn returns the address of a virtual function's physical one; empty: it is
 // not there.
-func (d *deviceReader) physfn(f *pciFunction) string {
+func (d pciReader) physfn(f *pciFunction) string {
 	path := f.dir + "/physfn"
 	address, ok := d.linkAddress(path)
 	if !ok {
@@ -168,7 +171,7 @@ func (d *deviceReader) physfn(f *pciFunction) string {
 }
 
 // virtualFunctions keeps those that are there and say so themselves.
-func (d *deviceReader) virtualFunctions(f *pciFunction) {
+func (d pciReader) virtualFunctions(f *pciFunction) {
 	for _, address := range f.virtual {
 		v := d.pci[address]
 		switch {

@@ -12,7 +12,7 @@ const maxBelow = 12
 
 // made reads what the function's driver made of it: network interfaces and
 // block devices, at once or behind virtio, SCSI, ATA, SAS and NVMe.
-func (d *deviceReader) made(f *pciFunction, entries []string) {
+func (d pciReader) made(f *pciFunction, entries []string) {
 	d.below(f, f.dir, entries, maxBelow)
 	for _, list := range []*[]string{&f.Interfaces, &f.BlockDevices} {
 		slices.Sort(*list)
@@ -20,7 +20,7 @@ func (d *deviceReader) made(f *pciFunction, entries []string) {
 	}
 }
 
-func (d *deviceReader) below(f *pciFunction, dir string, entries []string, depth int) {
+func (d pciReader) below(f *pciFunction, dir string, entries []string, depth int) {
 	for _, name := range entries {
 		path := dir + "/" + name
 		switch {

@@ -38,9 +38,9 @@ func readDevices(r *reader, h *Host) {
 		reader: r, h: h, entriesLeft: maxDeviceEntries,
 		pci: map[PCIAddress]*pciFunction{}, groups: map[int]bool{}, near: map[string]IDList{},
 	}
-	d.readPCI()
+	pciReader{d}.readPCI()
 	d.readIOMMUGroups()
-	d.finishPCI()
+	pciReader{d}.finishPCI()
 	d.readMediated()
 	d.readUSB()
 	d.readVFIO()
