@@ -14,10 +14,13 @@ const (
 	// kept: Offline or Online.
 	LabelPoolPreserved = "vmlet.io/pool-preserved"
 	// LabelPoolStandby is, on a member that stands by until the pool is scaled out, on its instance and on its
-	// pod, the state that it stands by in: Hibernated or Halted. The pod is never ready.
+	// pod, the state that it stands by in: Hibernated, Halted or Running. The pod is not ready.
 	LabelPoolStandby = "vmlet.io/pool-standby"
-	// ConditionServes is the readiness gate of a pod of a VM that stands by, which nobody sets: Services leave
-	// it out.
+	// AnnotationPoolPaused is, on a VirtualMachine that stands by and on its instance, the UID of the instance
+	// whose guest is to be paused. An instance that comes after it boots first.
+	AnnotationPoolPaused = "vmlet.io/pool-paused"
+	// ConditionServes is the readiness gate of a pod of a VM that stands by, by which Services leave it out. It is set
+	// when the VM is taken while it runs.
 	ConditionServes = "vmlet.io/serves"
 	// AnnotationPoolPreservedSince is there when that was (RFC 3339).
 	AnnotationPoolPreservedSince = "vmlet.io/pool-preserved-since"

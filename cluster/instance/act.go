@@ -32,6 +32,12 @@ func (t *round) take(ctx context.Context, a action.Action) error {
 		agentCaller{t}.hurry(a.Pod)
 	case action.Resize:
 		agentCaller{t}.resize(ctx, a.Pod, a.Sizing)
+	case action.PauseGuest:
+		agentCaller{t}.pause(a.Pod)
+	case action.ResumeGuest:
+		agentCaller{t}.resume(a.Pod)
+	case action.Serve:
+		return podWriter{t}.serve(ctx, a.Pod)
 	case action.ReleasePod:
 		return podWriter{t}.release(ctx, a.Pod)
 	case action.Finalize:

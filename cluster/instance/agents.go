@@ -32,6 +32,9 @@ const hurryPatience = 2 * time.Second
 // guest has come.
 const resizePatience = 15 * time.Second
 
+// directPatience is how long an agent may take to pause a guest, or to resume it.
+const directPatience = 15 * time.Second
+
 // agentCaller calls the agents of pods' nodes.
 type agentCaller struct{ *round }
 
@@ -148,6 +151,34 @@ func (t agentCaller) hurry(p *view.Pod) {
 		}
 		return err
 	})
+}
+
+func (t agentCaller) pause(p *view.Pod) {
+	t.direct(p, "pause", func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+		_, err := agent.PauseVM(ctx, &nodev1.PauseVMRequest{Name: name})
+		return err
+	})
+}
+
+func (t agentCaller) resume(p *view.Pod) {
+	t.direct(p, "resume", func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+		_, err := agent.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: name})
+		return err
+	})
+}
+
+// direct has the agent do something to the guest of a VM that stands by, or did, for as long as it goes on.
+func (t agentCaller) direct(p *view.Pod, what string, do func(context.Context, nodev1.NodeServiceClient, string) error) {
+	p.Directed = true
+	name := p.Namespace + "/" + p.Name
+	_, err := t.ask(p, what, func(ctx context.Context, agent nodev1.NodeServiceClient) error {
+		ctx, cancel := context.WithTimeout(ctx, directPatience)
+		defer cancel()
+		return do(ctx, agent, name)
+	})
+	if err != nil {
+		t.failures = append(t.failures, fmt.Errorf("%s the VM of pod %s: %w", what, p.Name, err))
+	}
 }
 
 // end has the agent end a pod's VM.

@@ -25,7 +25,7 @@ func decide(v *view.View) (next action.Action, again time.Duration) {
 	if v.Instance != nil {
 		rules = append(rules,
 			lifecycle.Protect, lifecycle.CreatePod, lifecycle.ConfirmEnd, lifecycle.EndPod,
-			status.Write, save.Start, lifecycle.HurryGuest, guest.Resize, attach.Detach, attach.Attach,
+			status.Write, save.Start, lifecycle.HurryGuest, guest.StandBy, guest.Resize, attach.Detach, attach.Attach,
 			lifecycle.ReleasePod, lifecycle.Finalize, lifecycle.LabelInstance, lifecycle.RelabelPod)
 	}
 	for _, rule := range rules {

@@ -2,11 +2,13 @@ package instance
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -190,6 +192,27 @@ func (t podWriter) release(ctx context.Context, p *view.Pod) error {
 	return t.changePod(ctx, p, func(p *corev1.Pod) {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == contract.FinalizerPod })
 	})
+}
+
+// serve opens the readiness gate of a pod whose VM stood by: the kubelet makes it ready when its probes do.
+func (t podWriter) serve(ctx context.Context, p *view.Pod) error {
+	p.Directed = true
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []any{
+		corev1.PodCondition{Type: contract.ConditionServes, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(t.o.Now), Reason: "Taken"},
+	}}})
+	if err != nil {
+		return err
+	}
+	changed := p.DeepCopy()
+	err = t.Client.Status().Patch(ctx, changed, client.RawPatch(types.StrategicMergePatchType, patch))
+	if apierrors.IsNotFound(err) {
+		p.Gone = true
+		return t.Observer.Look(ctx, t.o, p)
+	}
+	if err == nil {
+		p.Pod = changed
+	}
+	return err
 }
 
 func (t podWriter) relabel(ctx context.Context, p *view.Pod) error {

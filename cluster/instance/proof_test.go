@@ -201,6 +201,12 @@ func (c combination) follow(v *view.View, a action.Action) (over bool) {
 		a.Pod.Hurried = true
 	case action.HurryGuest:
 		a.Pod.Hurried = true
+	case action.PauseGuest:
+		a.Pod.Directed = true
+	case action.ResumeGuest:
+		a.Pod.Directed = true
+	case action.Serve:
+		a.Pod.Directed = true
 	case action.RelabelPod:
 		a.Pod.Relabelled = true
 	case action.LabelInstance:

@@ -39,6 +39,29 @@ var lives = []struct {
 		w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
 		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 	}},
+	{"stands by while it runs, and is taken", func(w *world) {
+		w.restarts = false
+		w.addInstance(func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Labels[contract.LabelPoolStandby] = "Running" })
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		w.change(func(vmi *kubevirtv1.VirtualMachineInstance) {
+			vmi.Annotations = map[string]string{contract.AnnotationPoolPaused: string(vmi.UID)}
+		})
+		w.until("it is paused", func() bool { return w.guest().state == nodev1.State_STATE_PAUSED })
+		w.change(func(vmi *kubevirtv1.VirtualMachineInstance) {
+			delete(vmi.Labels, contract.LabelPoolStandby)
+			vmi.Annotations = nil
+		})
+		w.until("it serves", func() bool {
+			p := w.pods()[0]
+			stands := p.Labels[contract.LabelPoolStandby] != ""
+			gate := view.PodCondition(&p, contract.ConditionServes)
+			runs := w.guest().state == nodev1.State_STATE_RUNNING
+			if (gate != nil || !stands) && !runs || gate == nil && !stands {
+				w.t.Fatalf("the pod serves: gate %+v, standing by %v, the guest %v", gate, stands, w.guest().state)
+			}
+			return !stands
+		})
+	}},
 	{"panics and is not started again", func(w *world) {
 		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 		w.restarts = false

@@ -361,6 +361,9 @@ func (w *world) strict() client.Client {
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
 			return errors.New("the controller has no right to update whole objects")
 		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return count("patch "+sub+" of "+kind(o), func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			return count("status "+kind(o), func() error {
 				if o.GetResourceVersion() == "" {
@@ -798,6 +801,24 @@ func (k killer) KillVM(ctx context.Context, r *nodev1.KillVMRequest, _ ...grpc.C
 		}
 	}
 	return nil, status.Error(codes.NotFound, "no such VM")
+}
+
+func (k killer) PauseVM(_ context.Context, r *nodev1.PauseVMRequest, _ ...grpc.CallOption) (*nodev1.PauseVMResponse, error) {
+	return &nodev1.PauseVMResponse{}, k.turnTo(r.Name, nodev1.State_STATE_PAUSED)
+}
+
+func (k killer) ResumeVM(_ context.Context, r *nodev1.ResumeVMRequest, _ ...grpc.CallOption) (*nodev1.ResumeVMResponse, error) {
+	return &nodev1.ResumeVMResponse{}, k.turnTo(r.Name, nodev1.State_STATE_RUNNING)
+}
+
+func (k killer) turnTo(name string, state nodev1.State) error {
+	for _, p := range k.m.w.pods() {
+		if g := k.m.vms[p.UID]; g != nil && g.runs && name == scene.Namespace+"/"+p.Name {
+			g.state = state
+			return nil
+		}
+	}
+	return status.Error(codes.NotFound, "no such VM")
 }
 
 // StopVM answers when the guest has ended, which nobody waits for.

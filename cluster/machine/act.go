@@ -42,6 +42,8 @@ func (w *Writer) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a actio
 		err = w.directInstance(ctx, a)
 	case action.ResizeInstance:
 		err = w.resizeInstance(ctx, a)
+	case action.MarkInstance:
+		err = w.merge(ctx, a.Instance.DeepCopy(), marks(a))
 	case action.CreateClaim:
 		if err = w.Client.Create(ctx, a.Claim.DeepCopy()); err == nil {
 			w.event(vm, action.Normal(reasonSuccessfulCreate, "Created PersistentVolumeClaim %s for the guest's memory", a.Claim.Name))

@@ -59,6 +59,7 @@ func decide(o state) decision {
 	if d.step == stop {
 		d.do(action.DeleteInstance{Instance: o.own()})
 	} else {
+		d.do(mark(o)...)
 		d.do(resize(o)...)
 	}
 	return d

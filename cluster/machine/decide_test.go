@@ -472,6 +472,47 @@ func TestStandsBy(t *testing.T) {
 	}
 }
 
+// TestMark: an instance says what its VM says of standing by, and that its guest is to be paused only if it is the one that
+// the pool means.
+func TestMark(t *testing.T) {
+	for name, c := range map[string]struct {
+		vm, vmPaused, own, ownPaused string
+		want                         string
+	}{
+		"serves":               {"", "", "", "", ""},
+		"stands by":            {"Running", "", "Running", "", ""},
+		"is to be paused":      {"Running", "own", "Running", "", "Running own"},
+		"paused":               {"Running", "own", "Running", "own", ""},
+		"another was":          {"Running", "earlier", "Running", "", ""},
+		"taken":                {"", "", "Running", "own", " "},
+		"taken, the other way": {"", "own", "Running", "own", " "},
+		"runs again":           {"Running", "", "Running", "own", "Running "},
+	} {
+		vm := newVM("Always")
+		own := made(vm, kubevirtv1.PhaseRunning, true)
+		own.UID = "own"
+		put := func(o metav1.Object, standby, paused string) {
+			o.SetLabels(map[string]string{contract.LabelPoolStandby: standby})
+			o.SetAnnotations(map[string]string{contract.AnnotationPoolPaused: paused})
+		}
+		put(vm, c.vm, c.vmPaused)
+		put(own, c.own, c.ownPaused)
+		got := ""
+		for _, a := range mark(state{vm: vm, instance: own}) {
+			m := a.(action.MarkInstance)
+			got = m.Standby + " " + string(m.Paused)
+		}
+		if got != c.want {
+			t.Errorf("%s: marked %q, want %q", name, got, c.want)
+		}
+	}
+	patch, err := markPatch(action.MarkInstance{Instance: &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "own"}}})
+	want := `{"metadata":{"annotations":{"vmlet.io/pool-paused":null},"labels":{"vmlet.io/pool-standby":null},"uid":"own"}}`
+	if err != nil || string(patch) != want {
+		t.Errorf("the patch of one that is taken is %s, %v, want %s", patch, err, want)
+	}
+}
+
 // TestPrepare: a VM gets what admission would have given it, once, before anything is made.
 func TestPrepare(t *testing.T) {
 	vm := newVM("Always")

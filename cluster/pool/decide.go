@@ -197,6 +197,7 @@ func release(o state, d *decision) {
 			delete(to.Labels, key)
 		}
 		delete(to.Annotations, contract.AnnotationPoolPreservedSince)
+		delete(to.Annotations, contract.AnnotationPoolPaused)
 		d.do(changeMember{member{vm: vm}, to, normal(reasonDetached, "VM %s was detached from the pool: nothing else of it was changed", vm.Name)})
 	}
 }
@@ -303,6 +304,10 @@ func (o state) resume(m member, start kubevirtv1.StartStrategy, e event) action 
 	delete(to.Labels, contract.LabelPoolPreserved)
 	delete(to.Labels, contract.LabelPoolStandby)
 	delete(to.Annotations, contract.AnnotationPoolPreservedSince)
+	delete(to.Annotations, contract.AnnotationPoolPaused)
+	if m.standby() && m.runsBy() {
+		return changeMember{m, to, e} // its guest runs, as its run strategy has it
+	}
 	template := o.pool.Spec.VirtualMachineTemplate.Spec
 	if r := o.revision(m.revision()); r != nil {
 		template = r.data.Template.Spec

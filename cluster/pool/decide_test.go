@@ -61,7 +61,11 @@ func now(t testing.TB, spec string, members ...func(*kubevirtv1.VirtualMachine))
 		if !is {
 			t.Fatalf("VM %s has no index", vm.Name)
 		}
-		o.members = append(o.members, member{vm: vm, index: index})
+		m := member{vm: vm, index: index}
+		if vm.Status.Created {
+			m.instance = types.UID(fmt.Sprintf("run-%d", i))
+		}
+		o.members = append(o.members, m)
 	}
 	return o
 }
@@ -134,6 +138,20 @@ func standing(change func(*kubevirtv1.VirtualMachine)) func(*kubevirtv1.VirtualM
 	}
 }
 
+// runningBy is a member that stands by while it runs, or is being prepared to.
+func runningBy(change func(*kubevirtv1.VirtualMachine)) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) { change(vm); vm.Labels[contract.LabelPoolStandby] = "Running" }
+}
+
+// paused is a member whose guest was to be paused in its instance of that name.
+func paused(instance string) func(*kubevirtv1.VirtualMachine) {
+	return runningBy(func(vm *kubevirtv1.VirtualMachine) {
+		up(vm)
+		vm.Status.Ready, vm.Status.PrintableStatus = false, kubevirtv1.StatusPaused
+		vm.Annotations = map[string]string{contract.AnnotationPoolPaused: instance}
+	})
+}
+
 // upFor has a member be ready for that long.
 func upFor(age time.Duration) func(*kubevirtv1.VirtualMachine) {
 	return func(vm *kubevirtv1.VirtualMachine) {
@@ -169,6 +187,8 @@ func words(d decision) string {
 				what = "hibernate "
 			case a.member.standby() && a.member.vm.OwnerReferences != nil && a.to.Labels[contract.LabelPoolStandby] == "":
 				what = "take "
+			case a.to.Annotations[contract.AnnotationPoolPaused] != a.member.vm.Annotations[contract.AnnotationPoolPaused]:
+				what = "pause "
 			case a.member.standby() && kubevirtv1.RunStrategyOf(&a.to.Spec) != a.member.strategy():
 				what = string(kubevirtv1.RunStrategyOf(&a.to.Spec)) + " "
 			case a.member.preserved() && a.member.vm.OwnerReferences != nil && a.to.Labels[contract.LabelPoolPreserved] == "":
@@ -249,36 +269,47 @@ func TestDecide(t *testing.T) {
 		"a save fails once":      {"{replicas: 1, scaleInStrategy: {proactive: {statePreservation: Online}}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { unsaved(vm); vm.Status.HibernationStatus.Failures = 1 }}, nil, "", ""},
 		"kept for good":          {"{replicas: 1, preservation: {onPoolDeletion: Retain}}", vms{up}, []claim{kept(7, 0)}, "", "own root-7 false"},
 
-		"standby, from nothing":           {"{replicas: 2, standby: {replicas: 2}}", nil, nil, "", "create web-0, create web-1, prepare web-2, prepare web-3"},
-		"standby is no replica":           {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", ""},
-		"standby, ready for a bit":        {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(9 * time.Second))}, nil, "", ""},
-		"standby, ready":                  {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(10 * time.Second))}, nil, "", "Hibernate web-1"},
-		"standby, ready, delay":           {"{replicas: 1, standby: {replicas: 1, initialDelaySeconds: 60}}", vms{up, standing(upFor(59 * time.Second))}, nil, "", ""},
-		"standby, ready, to be halted":    {"{replicas: 1, standby: {replicas: 1, state: Halted}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { standing(up)(vm); vm.Labels[contract.LabelPoolStandby] = "Halted" }}, nil, "", "Halted web-1"},
-		"standby, not ready":              {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", ""},
-		"standby, being saved":            {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(saving)}, nil, "", ""},
-		"standby, can't be saved":         {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(unsaved)}, nil, "", "Halted web-1"},
-		"standby, ended unsaved":          {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(func(vm *kubevirtv1.VirtualMachine) { asleep(vm); vm.Status.HibernationStatus = nil })}, nil, "", "Halted web-1"},
-		"standby, halted instead":         {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(halted)}, nil, "", ""},
-		"standby is taken":                {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", "take web-1"},
-		"standby is refilled":             {"{replicas: 2, standby: {replicas: 1}}", vms{up, up}, nil, "", "prepare web-2"},
-		"standby, all are taken":          {"{replicas: 4, standby: {replicas: 1}}", vms{up, standing(asleep), standing(halted)}, nil, "", "take web-1, take web-2, create web-3"},
-		"standby that is not prepared":    {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", "create web-2"},
-		"standby after preserved memory":  {"{replicas: 3, standby: {replicas: 1}}", vms{up, standing(asleep), asleep}, nil, "", "resume web-2, take web-1"},
-		"standby before preserved disks":  {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, []claim{kept(2, 0)}, "", "take web-1"},
-		"standby takes no preserved disk": {"{replicas: 1, standby: {replicas: 1}}", vms{up}, []claim{kept(1, 0)}, "", "prepare web-2"},
-		"standby, newest template first":  {"{replicas: 2, maxUnavailable: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(asleep)}, nil, "", "take web-2"},
-		"standby, fewer":                  {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep), standing(down), standing(another(asleep))}, nil, "", "delete web-3, delete web-2"},
-		"standby, none":                   {"replicas: 1", vms{up, standing(asleep)}, nil, "", "delete web-1"},
-		"standby, paused":                 {"{replicas: 2, paused: true, standby: {replicas: 9}}", vms{up, standing(asleep)}, nil, "", ""},
-		"standby, scale-in spares it":     {"{replicas: 1, standby: {replicas: 1}, scaleInStrategy: {proactive: {selectionPolicy: {basePolicy: Newest}}}}", vms{up, up, standing(asleep)}, nil, "", "delete web-1"},
-		"standby, update one by one":      {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(another(asleep))}, nil, "", "delete web-2"},
-		"standby, update waits":           {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(down)}, nil, "", ""},
-		"standby, update of a broken one": {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(asleep), standing(another(down))}, nil, "", "delete web-2"},
-		"standby, unmanaged update":       {"{replicas: 1, standby: {replicas: 1}, updateStrategy: {unmanaged: {}}}", vms{up, standing(another(asleep))}, nil, "", ""},
-		"standby, another state":          {"{replicas: 1, standby: {replicas: 1, state: Halted}, updateStrategy: {unmanaged: {}}}", vms{up, standing(asleep)}, nil, "", "delete web-1"},
-		"standby, one goes":               {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(going)}, nil, "", ""},
-		"standby fails":                   {"{replicas: 3, autohealing: {}, standby: {replicas: 1}}", vms{up, up, up, standing(crashing(3))}, nil, "", "delete web-3"},
+		"standby, from nothing":            {"{replicas: 2, standby: {replicas: 2}}", nil, nil, "", "create web-0, create web-1, prepare web-2, prepare web-3"},
+		"standby is no replica":            {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", ""},
+		"standby, ready for a bit":         {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(9 * time.Second))}, nil, "", ""},
+		"standby, ready":                   {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(upFor(10 * time.Second))}, nil, "", "Hibernate web-1"},
+		"standby, ready, delay":            {"{replicas: 1, standby: {replicas: 1, initialDelaySeconds: 60}}", vms{up, standing(upFor(59 * time.Second))}, nil, "", ""},
+		"standby, ready, to be halted":     {"{replicas: 1, standby: {replicas: 1, state: Halted}}", vms{up, func(vm *kubevirtv1.VirtualMachine) { standing(up)(vm); vm.Labels[contract.LabelPoolStandby] = "Halted" }}, nil, "", "Halted web-1"},
+		"standby, not ready":               {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", ""},
+		"standby, being saved":             {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(saving)}, nil, "", ""},
+		"standby, can't be saved":          {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(unsaved)}, nil, "", "Halted web-1"},
+		"standby, ended unsaved":           {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(func(vm *kubevirtv1.VirtualMachine) { asleep(vm); vm.Status.HibernationStatus = nil })}, nil, "", "Halted web-1"},
+		"standby, halted instead":          {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(halted)}, nil, "", ""},
+		"standby is taken":                 {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, nil, "", "take web-1"},
+		"standby is refilled":              {"{replicas: 2, standby: {replicas: 1}}", vms{up, up}, nil, "", "prepare web-2"},
+		"standby, all are taken":           {"{replicas: 4, standby: {replicas: 1}}", vms{up, standing(asleep), standing(halted)}, nil, "", "take web-1, take web-2, create web-3"},
+		"standby that is not prepared":     {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(down)}, nil, "", "create web-2"},
+		"standby after preserved memory":   {"{replicas: 3, standby: {replicas: 1}}", vms{up, standing(asleep), asleep}, nil, "", "resume web-2, take web-1"},
+		"standby before preserved disks":   {"{replicas: 2, standby: {replicas: 1}}", vms{up, standing(asleep)}, []claim{kept(2, 0)}, "", "take web-1"},
+		"standby takes no preserved disk":  {"{replicas: 1, standby: {replicas: 1}}", vms{up}, []claim{kept(1, 0)}, "", "prepare web-2"},
+		"standby, newest template first":   {"{replicas: 2, maxUnavailable: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(asleep)}, nil, "", "take web-2"},
+		"standby, fewer":                   {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(asleep), standing(down), standing(another(asleep))}, nil, "", "delete web-3, delete web-2"},
+		"standby, none":                    {"replicas: 1", vms{up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby, paused":                  {"{replicas: 2, paused: true, standby: {replicas: 9}}", vms{up, standing(asleep)}, nil, "", ""},
+		"standby, scale-in spares it":      {"{replicas: 1, standby: {replicas: 1}, scaleInStrategy: {proactive: {selectionPolicy: {basePolicy: Newest}}}}", vms{up, up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby, update one by one":       {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(another(asleep))}, nil, "", "delete web-2"},
+		"standby, update waits":            {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(another(asleep)), standing(down)}, nil, "", ""},
+		"standby, update of a broken one":  {"{replicas: 1, standby: {replicas: 2}}", vms{up, standing(asleep), standing(another(down))}, nil, "", "delete web-2"},
+		"standby, unmanaged update":        {"{replicas: 1, standby: {replicas: 1}, updateStrategy: {unmanaged: {}}}", vms{up, standing(another(asleep))}, nil, "", ""},
+		"standby, another state":           {"{replicas: 1, standby: {replicas: 1, state: Halted}, updateStrategy: {unmanaged: {}}}", vms{up, standing(asleep)}, nil, "", "delete web-1"},
+		"standby running, ready":           {"{replicas: 1, standby: {replicas: 1, state: Running}}", vms{up, runningBy(upFor(10 * time.Second))}, nil, "", "pause web-1"},
+		"standby running, ready for a bit": {"{replicas: 1, standby: {replicas: 1, state: Running}}", vms{up, runningBy(upFor(9 * time.Second))}, nil, "", ""},
+		"standby running, not ready":       {"{replicas: 1, standby: {replicas: 1, state: Running}}", vms{up, runningBy(down)}, nil, "", ""},
+		"standby running":                  {"{replicas: 1, standby: {replicas: 1, state: Running}}", vms{up, paused("run-1")}, nil, "", ""},
+		"standby running, restarted": {"{replicas: 1, standby: {replicas: 1, state: Running}}", vms{up, runningBy(func(vm *kubevirtv1.VirtualMachine) {
+			upFor(time.Minute)(vm)
+			vm.Annotations = map[string]string{contract.AnnotationPoolPaused: "earlier"}
+		})}, nil, "", "pause web-1"},
+		"standby running, user's pause": {"{replicas: 2, standby: {replicas: 1, state: Running}}", vms{up, paused("earlier")}, nil, "", "create web-2"},
+		"standby running is taken":      {"{replicas: 2, standby: {replicas: 1, state: Running}}", vms{up, paused("run-1")}, nil, "", "take web-1"},
+		"standby running, to hibernate": {"{replicas: 1, standby: {replicas: 1}}", vms{up, runningBy(down)}, nil, "", "delete web-1"},
+		"standby, one goes":             {"{replicas: 1, standby: {replicas: 1}}", vms{up, standing(going)}, nil, "", ""},
+		"standby fails":                 {"{replicas: 3, autohealing: {}, standby: {replicas: 1}}", vms{up, up, up, standing(crashing(3))}, nil, "", "delete web-3"},
 
 		"update a quarter":         {"replicas: 8", vms{old, old, old, old, old, old, old, old}, nil, "", "2 changes"},
 		"update one at least":      {"replicas: 2", vms{old, old}, nil, "", "1 changes"},

@@ -21,6 +21,8 @@ type member struct {
 	index int32
 	// node is the node that it runs on; nil: none, or none that is known.
 	node *corev1.Node
+	// instance is the UID of its instance, which may be one that is ending; empty: it has none, or none that is known.
+	instance types.UID
 }
 
 // preserved: it was scaled in and the VM is kept, as it has the guest's memory.

@@ -73,19 +73,24 @@ func (r *Reconciler) machines(ctx context.Context, o *state) error {
 	return r.places(ctx, o)
 }
 
-// places finds the nodes that members run on.
+// places finds the instances of members, and the nodes that they run on.
 func (r *Reconciler) places(ctx context.Context, o *state) error {
 	var instances kubevirtv1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &instances, client.InNamespace(o.pool.Namespace), client.MatchingLabels{contract.LabelPool: string(o.pool.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list the instances of VMs: %w", err)
 	}
-	at := make(map[string]string, len(instances.Items))
+	at := make(map[string]*kubevirtv1.VirtualMachineInstance, len(instances.Items))
 	for i := range instances.Items {
-		at[instances.Items[i].Name] = instances.Items[i].Status.NodeName
+		at[instances.Items[i].Name] = &instances.Items[i]
 	}
 	nodes := make(map[string]*corev1.Node)
 	for i, m := range o.members {
-		name := at[m.vm.Name]
+		vmi := at[m.vm.Name]
+		if vmi == nil || !metav1.IsControlledBy(vmi, m.vm) {
+			continue
+		}
+		o.members[i].instance = vmi.UID
+		name := vmi.Status.NodeName
 		if name == "" {
 			continue
 		}

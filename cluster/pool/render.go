@@ -51,6 +51,8 @@ func (o state) render(r revision, index int32) rendered {
 	delete(template.Labels, contract.LabelPoolPreserved) // the pool's alone
 	delete(template.Labels, contract.LabelPoolStandby)
 	delete(spec.Template.Labels, contract.LabelPoolStandby)
+	delete(template.Annotations, contract.AnnotationPoolPaused)
+	delete(spec.Template.Annotations, contract.AnnotationPoolPaused)
 	return rendered{Labels: with(template.Labels, own), Annotations: template.Annotations, Spec: *spec}
 }
 

@@ -38,12 +38,28 @@ func (o state) standing() (all []member) {
 }
 
 // prepared: it is in the state that it is to stand by in. It has no instance, so that one that is made when it is
-// taken is as that of any member.
+// taken is as that of any member, or one whose guest is paused.
 func (m member) prepared() bool {
-	if m.vm.Status.Created || m.unseen() || m.leaving() || len(m.vm.Status.StateChangeRequests) > 0 {
+	if m.leaving() || len(m.vm.Status.StateChangeRequests) > 0 {
+		return false
+	}
+	if m.runsBy() {
+		return m.pausing() && m.vm.Status.PrintableStatus == kubevirtv1.StatusPaused
+	}
+	if m.vm.Status.Created || m.unseen() {
 		return false
 	}
 	return m.strategy() == kubevirtv1.RunStrategyHalted || m.strategy() == kubevirtv1.RunStrategyHibernate && m.saved()
+}
+
+// runsBy: it is to stand by while it runs.
+func (m member) runsBy() bool {
+	return m.vm.Labels[contract.LabelPoolStandby] == string(poolv1.StandbyRunning)
+}
+
+// pausing: the guest that it has now is paused, or is to be.
+func (m member) pausing() bool {
+	return m.instance != "" && m.vm.Annotations[contract.AnnotationPoolPaused] == string(m.instance)
 }
 
 // takeable are the members that stand by and can serve now, those first that have the newest template.
@@ -135,7 +151,7 @@ func prepare(o state, m member, state poolv1.StandbyState, delay time.Duration, 
 	}
 	hibernates := m.strategy() == kubevirtv1.RunStrategyHibernate
 	switch {
-	case m.unseen(), m.prepared(), m.strategy() == kubevirtv1.RunStrategyHalted:
+	case m.unseen(), m.prepared(), m.strategy() == kubevirtv1.RunStrategyHalted, m.runsBy() && (m.pausing() || m.instance == ""):
 		return false
 	case hibernates && s != nil && s.Phase == kubevirtv1.HibernationFailed && s.Failures >= saves:
 		return set(kubevirtv1.RunStrategyHalted, warning(reasonStandbyFailed, "VM %s stands by halted: its memory could not be saved: %s", name, s.Message))
@@ -148,11 +164,17 @@ func prepare(o state, m member, state poolv1.StandbyState, delay time.Duration, 
 		d.look(c.LastTransitionTime.Add(delay))
 		return false
 	}
-	to := kubevirtv1.RunStrategyHibernate
-	if state == poolv1.StandbyHalted {
-		to = kubevirtv1.RunStrategyHalted
+	standsBy := normal(reasonStandby, "VM %s is ready and is to stand by: %s", name, state)
+	switch state {
+	case poolv1.StandbyHalted:
+		return set(kubevirtv1.RunStrategyHalted, standsBy)
+	case poolv1.StandbyRunning:
+		vm := m.vm.DeepCopy()
+		vm.Annotations = with(vm.Annotations, map[string]string{contract.AnnotationPoolPaused: string(m.instance)})
+		d.do(changeMember{m, vm, standsBy})
+		return true
 	}
-	return set(to, normal(reasonStandby, "VM %s is ready and is to stand by: %s", name, state))
+	return set(kubevirtv1.RunStrategyHibernate, standsBy)
 }
 
 // refill makes members that are to stand by. Indexes of which something is kept are left to members that serve.

@@ -25,6 +25,7 @@ type world struct {
 	disks    map[string]*disc
 	started  map[types.UID]string // the revision that a VM's guest was started with
 	broken   map[string]bool      // revisions with which no guest comes up
+	runs     map[types.UID]int    // how often a VM was started, which is the UID of its instance
 	made     int
 	strategy string
 	done     []string
@@ -49,7 +50,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 	keep := []string{"Disabled", "Offline", "Online"}[r.IntN(3)]
 	w := &world{
 		t: t, random: r, vms: map[string]*kubevirtv1.VirtualMachine{}, disks: map[string]*disc{}, started: map[types.UID]string{},
-		broken: map[string]bool{}, strategy: keep,
+		broken: map[string]bool{}, runs: map[types.UID]int{}, strategy: keep,
 	}
 	w.o = state{pool: newPool(t, "{replicas: 3, maxUnavailable: 1, autohealing: {}, scaleInStrategy: {proactive: {statePreservation: "+keep+"}}}"), burst: 1 + r.IntN(5), now: start}
 	other := &kubevirtv1.VirtualMachine{}
@@ -100,7 +101,7 @@ func (w *world) something() {
 	case 5:
 		w.o.now = w.o.now.Add(time.Duration(w.random.IntN(600)) * time.Second)
 	case 7:
-		s := &poolv1.VirtualMachinePoolStandby{Replicas: int32(w.random.IntN(4)), State: []poolv1.StandbyState{"Hibernated", "Halted"}[w.random.IntN(2)]}
+		s := &poolv1.VirtualMachinePoolStandby{Replicas: int32(w.random.IntN(4)), State: []poolv1.StandbyState{"Hibernated", "Halted", "Running"}[w.random.IntN(3)]}
 		w.note("standby %+v", *s)
 		w.o.pool.Spec.Standby = s
 		w.o.pool.Generation++
@@ -108,7 +109,7 @@ func (w *world) something() {
 		if vm := w.any(); vm != nil && vm.Status.Created {
 			w.note("the guest of %s ends", vm.Name)
 			vm = vm.DeepCopy()
-			vm.Status.Created, vm.Status.Ready = false, false
+			vm.Status.Created, vm.Status.Ready, vm.Status.PrintableStatus = false, false, ""
 			w.vms[vm.Name] = vm
 		}
 	default:
@@ -197,8 +198,11 @@ func (w *world) step(was *kubevirtv1.VirtualMachine) {
 		s.Created, s.Ready = false, false
 	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways && !s.Created:
 		s.Created, s.HibernationStatus, w.started[vm.UID] = true, nil, revision
+		w.runs[vm.UID]++
+	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways && vm.Annotations[contract.AnnotationPoolPaused] == w.instance(vm):
+		s.PrintableStatus, s.Ready = kubevirtv1.StatusPaused, false
 	case *vm.Spec.RunStrategy == kubevirtv1.RunStrategyAlways:
-		s.HibernationStatus = nil
+		s.HibernationStatus, s.PrintableStatus = nil, kubevirtv1.StatusRunning
 		s.Ready = !w.broken[w.started[vm.UID]]
 		s.StartFailure = nil
 		if !s.Ready {
@@ -210,6 +214,14 @@ func (w *world) step(was *kubevirtv1.VirtualMachine) {
 	if s.Created && w.started[vm.UID] != revision {
 		s.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionRestartRequired, Status: metav1.ConditionTrue}}
 	}
+}
+
+// instance is the UID of a VM's instance; empty: it has none.
+func (w *world) instance(vm *kubevirtv1.VirtualMachine) string {
+	if !vm.Status.Created {
+		return ""
+	}
+	return fmt.Sprintf("%s-run-%d", vm.UID, w.runs[vm.UID])
 }
 
 // round has the pool's controller act once.
@@ -282,7 +294,7 @@ func (w *world) observe() {
 			continue
 		}
 		index, _ := indexOf("web", name)
-		w.o.members = append(w.o.members, member{vm: vm, index: index})
+		w.o.members = append(w.o.members, member{vm: vm, index: index, instance: types.UID(w.instance(vm))})
 	}
 	for _, d := range w.disks {
 		if d.vm == "" {

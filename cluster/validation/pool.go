@@ -65,7 +65,7 @@ func poolFaults(pool *poolv1.VirtualMachinePool) (faults field.ErrorList) {
 		faults = append(faults, positive(h.MinFailingToStartDuration, at.Child("autohealing", "minFailingToStartDuration"))...)
 	}
 	if s := pool.Spec.Standby; s != nil && s.Replicas > 0 {
-		faults = append(faults, standby(&template.Spec, at.Child("standby"))...)
+		faults = append(faults, standby(&template.Spec, s.State, at.Child("standby"))...)
 	}
 	if p := pool.Spec.Preservation; p != nil {
 		faults = append(faults, positive(p.TTL, at.Child("preservation", "ttl"))...)
@@ -88,16 +88,20 @@ func unavailable(n *intstr.IntOrString, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// standby wants VMs that start by themselves: one that stands by has booted once.
-func standby(vm *kubevirtv1.VirtualMachineSpec, at *field.Path) field.ErrorList {
+// standby wants VMs that start by themselves: one that stands by has booted once. A guest that is paused passes no liveness
+// probe, as for virtctl pause.
+func standby(vm *kubevirtv1.VirtualMachineSpec, state poolv1.StandbyState, at *field.Path) (faults field.ErrorList) {
+	if t := vm.Template; state == poolv1.StandbyRunning && t != nil && t.Spec.LivenessProbe != nil && t.Spec.LivenessProbe.GuestAgentPing == nil {
+		faults = append(faults, field.Forbidden(at.Child("state"), "a guest that is paused fails its livenessProbe, and its pod is restarted: leave that out, or use Hibernated or Halted"))
+	}
 	//lint:ignore SA1019 manifests still have the old field
 	switch running := vm.Running; {
 	case running != nil && *running:
-		return nil
+		return faults
 	case vm.RunStrategy != nil && slices.Contains([]kubevirtv1.RunStrategy{kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce}, *vm.RunStrategy):
-		return nil
+		return faults
 	}
-	return field.ErrorList{field.Forbidden(at, "VMs that stand by boot once: set spec.virtualMachineTemplate.spec.runStrategy to Always, RerunOnFailure or Once")}
+	return append(faults, field.Forbidden(at, "VMs that stand by boot once: set spec.virtualMachineTemplate.spec.runStrategy to Always, RerunOnFailure or Once"))
 }
 
 func positive(d *metav1.Duration, at *field.Path) field.ErrorList {

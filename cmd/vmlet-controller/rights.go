@@ -30,6 +30,8 @@ package main
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // A VM that gets more CPUs while it runs has its pod request more.
 // +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
+// A pod whose VM stood by for its pool serves by its readiness gate.
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get

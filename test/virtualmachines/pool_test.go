@@ -276,7 +276,7 @@ func (v *installed) poolStandby(t *testing.T) {
 				}
 				must(t, v.api.List(v.ctx, &pods, client.InNamespace(guests), client.MatchingLabels{"vmlet.io/pool-standby": "Hibernated"}))
 				for _, pod := range pods.Items {
-					if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+					if podReady(&pod) {
 						t.Errorf("the pod of %s, which stands by, is ready", name)
 					}
 				}
@@ -302,10 +302,44 @@ func (v *installed) poolStandby(t *testing.T) {
 		t.Errorf("VM %s was taken as %s with labels %v, going on from %+v; want the one that stood by, with its memory", name, after.UID, after.Labels, vmi.Spec.RestoreFrom)
 	}
 	ready()
+	v.poolStandbyRuns(t)
 	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":null}}`)
 	v.scalePool(t, 1)
 	v.eventually(t, func() bool { return len(v.members(t, "web")) == 1 }, func() string {
 		return fmt.Sprintf("the pool has the VMs %v", slices.Sorted(maps.Keys(v.members(t, "web"))))
+	})
+}
+
+// poolStandbyRuns: a VM that stands by while it runs is paused, its pod serves nobody, and is the very pod that serves when
+// the VM is taken.
+func (v *installed) poolStandbyRuns(t *testing.T) {
+	v.kubectl(t, "patch", "vmpool/web", "-n", guests, "--type=merge", "--patch", `{"spec":{"standby":{"state":"Running"}}}`)
+	v.scalePool(t, 1)
+	var name string
+	v.eventually(t, func() bool {
+		for n, vm := range v.members(t, "web") {
+			if vm.Labels["vmlet.io/pool-standby"] == "Running" && vm.Status.PrintableStatus == kubevirtv1.StatusPaused {
+				name = n
+			}
+		}
+		return name != ""
+	}, func() string { return "no VM stands by while it runs" })
+	before := v.podOf(t, v.vmi(t, name))
+	if podReady(before) {
+		t.Errorf("the pod of %s, which stands by, is ready: %s", name, text(before))
+	}
+	p := &poolv1.VirtualMachinePool{}
+	v.eventually(t, func() bool {
+		must(t, v.api.Get(v.ctx, types.NamespacedName{Namespace: guests, Name: "web"}, p))
+		return p.Status.ReadyStandbyReplicas == 1 && p.Status.Replicas == 1
+	}, func() string { return "the pool's status is " + text(p) })
+	v.scalePool(t, 2)
+	var after *corev1.Pod
+	v.eventually(t, func() bool {
+		after = v.podOf(t, v.vmi(t, name))
+		return after.UID == before.UID && after.Labels["vmlet.io/pool-standby"] == "" && podReady(after)
+	}, func() string {
+		return fmt.Sprintf("VM %s was in pod %s, and is taken in %s", name, before.UID, text(after))
 	})
 }
 
@@ -334,4 +368,13 @@ func (v *installed) poolMembers(t *testing.T) {
 	v.noMachine(t, "web-0")
 	v.kubectl(t, "scale", "vmpool/web", "-n", guests, "--replicas=1")
 	v.available(t, "web", 1)
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }

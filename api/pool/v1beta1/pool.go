@@ -297,7 +297,7 @@ type VirtualMachinePoolStandby struct {
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
 	// What they are until they are needed. Hibernated, the default: booted once, their memory is saved.
-	// Halted: booted once and shut down.
+	// Halted: booted once and shut down. Running: booted and paused, with all that their pods request.
 	// +optional
 	State StandbyState `json:"state,omitempty"`
 	// Seconds that a VM has been ready when it is brought to that state, for what its guest starts last.
@@ -310,7 +310,7 @@ type VirtualMachinePoolStandby struct {
 
 // StandbyState is what a VM is that stands by.
 //
-// +kubebuilder:validation:Enum=Hibernated;Halted
+// +kubebuilder:validation:Enum=Hibernated;Halted;Running
 type StandbyState string
 
 // The states of VMs that stand by.
@@ -319,6 +319,8 @@ const (
 	StandbyHibernated StandbyState = "Hibernated"
 	// StandbyHalted keeps the disks of a guest that has booted once.
 	StandbyHalted StandbyState = "Halted"
+	// StandbyRunning keeps the pod and the guest, which is paused.
+	StandbyRunning StandbyState = "Running"
 )
 
 // VirtualMachinePoolPreservation bounds the state that is kept of members scaled in.

@@ -38,6 +38,11 @@ type (
 	// ReleasePod takes vmlet's finalizer from a pod, Finalize from the instance.
 	ReleasePod struct{ Pod *view.Pod }
 	Finalize   struct{}
+	// PauseGuest and ResumeGuest have the agent do so with the guest of a VM that stands by; Serve opens the readiness
+	// gate of its pod.
+	PauseGuest  struct{ Pod *view.Pod }
+	ResumeGuest struct{ Pod *view.Pod }
+	Serve       struct{ Pod *view.Pod }
 	// LabelInstance says on the instance where it runs; RelabelPod gives the pod the instance's labels.
 	LabelInstance struct{}
 	RelabelPod    struct{ Pod *view.Pod }
@@ -70,6 +75,12 @@ func (DestroyPod) String() string { return "destroy" }
 func (KillGuest) String() string { return "kill" }
 
 func (HurryGuest) String() string { return "hurry" }
+
+func (PauseGuest) String() string { return "pause" }
+
+func (ResumeGuest) String() string { return "resume" }
+
+func (Serve) String() string { return "serve" }
 
 func (ReleasePod) String() string { return "release" }
 

@@ -9,6 +9,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instance/action"
+	"github.com/vmlet/vmlet/cluster/instance/guest"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -71,7 +72,7 @@ func LabelInstance(v *view.View) action.Action {
 // RelabelPod has Services follow the labels of an instance that runs.
 func RelabelPod(v *view.View) action.Action {
 	p := v.Pod
-	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || v.Final() || !relabelled(p.Pod, v.Instance) {
+	if p == nil || p.Gone || p.Deleting() || p.Ended() || p.Relabelled || v.Final() || guest.Taken(v) || !relabelled(p.Pod, v.Instance) {
 		return nil
 	}
 	return action.RelabelPod{Pod: p}

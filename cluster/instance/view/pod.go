@@ -34,6 +34,8 @@ type Pod struct {
 	Hurried bool
 	// Resized: the agent was asked in this round to resize the guest.
 	Resized bool
+	// Directed: the agent was asked in this round to pause the guest, or to resume it, or the pod's readiness gate was opened.
+	Directed bool
 	// Relabelled: the pod was given the instance's labels in this round. A webhook may have
 	// changed them again.
 	Relabelled bool

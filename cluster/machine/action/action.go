@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
@@ -32,6 +33,13 @@ type (
 		Instance *kubevirtv1.VirtualMachineInstance
 		Sockets  int32
 		Memory   *resource.Quantity
+	}
+	// MarkInstance has the instance say whether its VM stands by, and by its own UID whether its guest is to be paused
+	// meanwhile.
+	MarkInstance struct {
+		Instance *kubevirtv1.VirtualMachineInstance
+		Standby  string
+		Paused   types.UID
 	}
 	// CreateClaim makes a claim for the guest's memory.
 	CreateClaim struct{ Claim *corev1.PersistentVolumeClaim }
