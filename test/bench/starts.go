@@ -54,6 +54,22 @@ func (b *bench) clusterStarts() error {
 	for _, name := range []string{"vmlet-agent", "vmlet-controller", "vmlet-api", "kube-apiserver", "kubelet", "containerd"} {
 		row("processor time of "+name+" for each of them", func(s started) time.Duration { return s.Processors[name] })
 	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return scaleOuts(all)
+}
+
+// scaleOuts are those of a pool by one, until it says that one more VM is ready, beside a pause pod until it is ready.
+func scaleOuts(all map[string]started) error {
+	fmt.Println()
+	pause := all["pause, ready"].One
+	t := newTable(os.Stdout, "scale-out of a pool until ready", "p50", "p95", "beside a pause pod until ready", "aim")
+	t.row("pause pod", ms(pause.percentile(50)), ms(pause.percentile(95)), "", "")
+	for _, kind := range []struct{ name, aim string }{{"new", ""}, {"preserved", "1.5"}, {"standby Hibernated", "0.5"}, {"standby Running", ""}} {
+		s := all["scale-out, "+kind.name].One
+		t.row(kind.name, ms(s.percentile(50)), ms(s.percentile(95)), quotient(s.percentile(50), pause.percentile(50)), kind.aim)
+	}
 	return t.flush()
 }
 

@@ -82,6 +82,12 @@ func (v *installed) testStartTimes(t *testing.T) {
 	for _, k := range kinds {
 		all[k.name].Many = v.startMany(t, w, k, all[k.name].Processors)
 	}
+	v.timeScaleOuts(t, all)
+	for name, s := range all {
+		if len(s.Many) == 0 {
+			t.Logf("%-28s p50 %v, p95 %v of %d", name, percentile(s.One, 50), percentile(s.One, 95), len(s.One))
+		}
+	}
 	for _, k := range kinds {
 		s := all[k.name]
 		t.Logf("%-6s one %v, %v; %d of them %v, %v; processors %v", k.name, percentile(s.One, 50), percentile(s.One, 95),
