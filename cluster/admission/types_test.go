@@ -99,7 +99,7 @@ func newWorld(t *testing.T, texts ...string) *world {
 	return &world{
 		mutate: machineDefaults{config: fixed(config), objects: c, decoder: admission.NewDecoder(s)},
 		validate: machineRules{Rules{
-			Settings: fixed(config), VMMs: []string{"qemu", "cloud-hypervisor"}, Hypervisors: []string{"kvm"}, objects: c,
+			Settings: fixed(config), Hypervisors: []string{"kvm"}, objects: c,
 			HasCDI: func(context.Context) (bool, error) { return true, nil },
 		}},
 		objects: c,

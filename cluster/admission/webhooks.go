@@ -56,8 +56,8 @@ type Rules struct {
 	Own []string
 	// HasCDI says whether CDI's DataVolumes are defined in the cluster.
 	HasCDI func(ctx context.Context) (bool, error)
-	// VMMs and Hypervisors are the names that annotations may choose from.
-	VMMs, Hypervisors []string
+	// Hypervisors are the names that annotations may choose from.
+	Hypervisors []string
 
 	// objects are read from the API server.
 	objects client.Reader
@@ -152,7 +152,7 @@ func (instanceRules) ValidateDelete(context.Context, *kubevirtv1.VirtualMachineI
 // request returns what validation decides by. Whether there is CDI is looked up only where that
 // makes a difference.
 func (r Rules) request(ctx context.Context, imports bool) (validation.Request, error) {
-	out := validation.Request{VMMs: r.VMMs, Hypervisors: r.Hypervisors}
+	out := validation.Request{Hypervisors: r.Hypervisors}
 	asked, err := admission.RequestFromContext(ctx)
 	if err != nil {
 		return out, err
@@ -160,6 +160,7 @@ func (r Rules) request(ctx context.Context, imports bool) (validation.Request, e
 	if out.Configuration, err = r.Settings.Configuration(ctx); err != nil {
 		return out, err
 	}
+	out.VMMs = convert.VMMs(out.Configuration).Names()
 	out.Own = slices.Contains(r.Own, asked.UserInfo.Username)
 	if imports {
 		out.HasCDI, err = r.HasCDI(ctx)

@@ -29,7 +29,7 @@ func (f fixed) Configuration(context.Context) (configuration.Configuration, erro
 // the plan refuses has the path in the VM.
 func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 	rules := machineRules{Rules{
-		Settings: fixed(configuration.Default()), VMMs: []string{"qemu", "cloud-hypervisor"}, Hypervisors: []string{"kvm"},
+		Settings: fixed(configuration.Default()), Hypervisors: []string{"kvm"},
 		HasCDI: func(context.Context) (bool, error) { return false, nil },
 	}}
 	ctx := admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{}})

@@ -31,7 +31,6 @@ import (
 	"github.com/vmlet/vmlet/endpoints"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/certificate"
-	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // name is the program's, as others see it.
@@ -195,7 +194,6 @@ func rules(o Options, live client.Reader, now settings.Settings) admission.Rules
 	return admission.Rules{
 		Settings:    now,
 		Own:         []string{account(o.Names.Controller), account(o.Names.API)},
-		VMMs:        vmms.Registry().Names(),
 		Hypervisors: hypervisors.Registry().Words(),
 		HasCDI: func(ctx context.Context) (bool, error) {
 			err := live.Get(ctx, client.ObjectKey{Name: "datavolumes.cdi.kubevirt.io"}, installation.Definition())

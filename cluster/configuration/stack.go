@@ -2,6 +2,7 @@ package configuration
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,6 +14,8 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/webhookrules"
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/described"
 	"github.com/vmlet/vmlet/vmm/profile"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
@@ -23,6 +26,9 @@ type Stack struct {
 	Name string
 	// VMM of VMs that name none; empty: each node chooses.
 	VMM string
+	// VMMs are those that the launcher's image has drivers for, as far as is known; vmlet's own are not
+	// among them.
+	VMMs []described.VMM
 	// Launcher is the image that runs VMs; empty: vmlet's.
 	Launcher string
 	// Capabilities of the container that runs a VM.
@@ -31,6 +37,28 @@ type Stack struct {
 	Overhead *resource.Quantity
 	// Webhooks in place of vmlet's own; nil: none.
 	Webhooks *kubevirtv1.PluginWebhooks
+}
+
+// Registry has the VMMs that VMs may name: vmlet's own, the preferred one first, and the stack's.
+func (s Stack) Registry() *vmm.Registry {
+	all := vmms.Registry().All()
+	for _, v := range s.VMMs {
+		all = append(all, v)
+	}
+	r, err := vmm.NewRegistry(all...)
+	if err != nil {
+		return vmms.Registry() // which add has seen to
+	}
+	return r
+}
+
+// add takes in a VMM that the launcher's image has a driver for, if it can be one.
+func (s *Stack) add(v described.VMM) error {
+	if _, err := vmm.NewRegistry(append(s.Registry().All(), v)...); err != nil {
+		return err
+	}
+	s.VMMs = append(s.VMMs, v)
+	return nil
 }
 
 // Mutates says whether webhooks of the stack may change instances after their defaults were filled in.
@@ -68,8 +96,10 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 	for _, capability := range p.VirtLauncher.VirtLauncherCapabilities {
 		own.Launcher.Capabilities = append(own.Launcher.Capabilities, string(capability))
 	}
+	brings := c.brings(p)
+	known := c.Stack.Registry()
 	sound := true
-	own.Validate(standard.Registry(), vmms.Registry(), func(key, format string, args ...any) {
+	own.Validate(standard.Registry(), known, func(key, format string, args ...any) {
 		sound = false
 		*faults = append(*faults, Ignored{"configuration." + key, fmt.Sprintf(format, args...) + "; virtualizationComponents and virtLauncherCapabilities have no effect until it is mended"})
 	})
@@ -80,12 +110,29 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 		*faults = append(*faults, Ignored{"configuration." + note.Key, note.Text})
 	}
 	c.Stack.Capabilities = p.VirtLauncher.VirtLauncherCapabilities
-	c.Stack.VMM, _ = own.VMM(vmms.Registry())
+	c.Stack.VMM, _ = own.VMM(known)
 	if name, chosen := own.Hypervisor(standard.Registry()); chosen && c.Hypervisor == "" {
 		c.Hypervisor = name
 	}
 	own.Launcher = profile.Launcher{}
+	if brings {
+		own.Components.VMMProcessExecutable = "" // nodes know none of it
+	}
 	c.Nodes.VirtualizationProfile = own
+}
+
+// brings takes in the VMM that a profile names by its program if that is none of vmlet's: then the launcher's
+// image has a driver of that name.
+func (c *Configuration) brings(p *kubevirtv1.VirtualizationProfile) bool {
+	name := path.Base(p.VirtualizationComponents.VMMProcessExecutable)
+	own := profile.Profile{Components: profile.Components{VMMProcessExecutable: name}}
+	if _, known := own.VMM(vmms.Registry()); known || p.VirtualizationComponents.VMMProcessExecutable == "" || p.VirtLauncher.VirtLauncherImage == "" {
+		return false
+	}
+	if _, known := own.VMM(c.Stack.Registry()); known {
+		return true
+	}
+	return c.Stack.add(described.VMM{ID: name}) == nil
 }
 
 // webhooks leaves out those that can't be registered, or would stop more than VMs.

@@ -23,6 +23,15 @@ func TestStack(t *testing.T) {
 			}},
 		gate + "virtualizationProfile: {virtualizationComponents: {hypervisorDevice: /dev/xen}, virtLauncher: {virtLauncherImage: a}}": {
 			"virtualizationComponents.hypervisorDevice: \"/dev/xen\" is the device of no hypervisor", func(c Configuration) bool { return c.Hypervisor == "" && c.Stack.Launcher == "a" }},
+		gate + "virtualizationProfile: {virtualizationComponents: {vmmProcessExecutable: microvm}, virtLauncher: {virtLauncherImage: a}}": {
+			"", func(c Configuration) bool {
+				_, known := c.Stack.Registry().Get("microvm")
+				return known && c.Stack.VMM == "microvm" && c.Nodes.VirtualizationProfile.Components.VMMProcessExecutable == ""
+			}},
+		gate + "virtualizationProfile: {virtualizationComponents: {vmmProcessExecutable: microvm}}": {
+			"\"microvm\" is the program of no VMM that is known", func(c Configuration) bool { return c.Stack.VMM == "" && len(c.Stack.VMMs) == 0 }},
+		gate + "virtualizationProfile: {virtualizationComponents: {vmmProcessExecutable: Micro_VM}, virtLauncher: {virtLauncherImage: a}}": {
+			"\"Micro_VM\" is the program of no VMM that is known", func(c Configuration) bool { return c.Stack.VMM == "" && len(c.Stack.VMMs) == 0 }},
 		gate + "virtualizationProfile: {virtLauncher: {virtLauncherCapabilities: [cap_net_raw]}}": {
 			"virtLauncherCapabilities", func(c Configuration) bool { return len(c.Stack.Capabilities) == 0 }},
 		gate + "virtualizationProfile: {virtLauncher: {virtLauncherOverhead: -1}}": {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -73,8 +74,8 @@ func overlaid(d *specv1.Disk, o *launch.Overlay) {
 
 // DiskBus is the bus of disks that name none: KubeVirt's, where the instance's VMM has it. It is one of
 // the defaults, and is here as a virtualisation stack's webhook may choose the VMM after them.
-func DiskBus(vmi *kubevirtv1.VirtualMachineInstance, arch string) kubevirtv1.DiskBus {
-	if Traits(vmi, arch).HasSATA() {
+func DiskBus(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration, arch string) kubevirtv1.DiskBus {
+	if Traits(vmi, c, arch).HasSATA() {
 		return kubevirtv1.DiskBusSATA
 	}
 	return kubevirtv1.DiskBusVirtio
@@ -96,7 +97,7 @@ func (in Input) disk(d *kubevirtv1.Disk) *specv1.Disk {
 		out.Type, out.Bus, out.ReadOnly = spec.DiskTypeCDROM, string(d.CDROM.Bus), true
 	case d.LUN == nil:
 		target := cmp.Or(d.Disk, new(kubevirtv1.DiskTarget))
-		out.Bus, out.ReadOnly = string(cmp.Or(target.Bus, DiskBus(in.Instance, Architecture(in)))), target.ReadOnly
+		out.Bus, out.ReadOnly = string(cmp.Or(target.Bus, DiskBus(in.Instance, in.Configuration, Architecture(in)))), target.ReadOnly
 	}
 	// KubeVirt takes longer ones, and QEMU's disks show as much of them.
 	out.Serial = out.Serial[:min(len(out.Serial), spec.SerialRoom(out.Bus))]

@@ -81,7 +81,7 @@ func podNetwork(in Input, iface *kubevirtv1.Interface, on *kubevirtv1.Network, p
 // pod's network can't be made.
 func userNetwork(in Input, iface *kubevirtv1.Interface, pod *kubevirtv1.PodNetwork) *specv1.UserNetwork {
 	forwards, all := forwards(in.Instance, iface)
-	if !all || !vmm.DefaultsOf(Planner(in.Instance), Architecture(in)).UserNetwork {
+	if !all || !vmm.DefaultsOf(Planner(in.Instance, in.Configuration), Architecture(in)).UserNetwork {
 		return nil
 	}
 	cidr := network(cmp.Or(pod.VMNetworkCIDR, guestNetwork))

@@ -4,13 +4,13 @@ import (
 	"slices"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // Stack is a VMM under a hypervisor, with a specification that has their defaults.
@@ -24,13 +24,13 @@ type Stack struct {
 
 // Stacks are those that a specification names; "auto" names all. The first is that which
 // nodes prefer.
-func Stacks(s *specv1.VirtualMachineSpec, arch string) (stacks []Stack) {
+func Stacks(s *specv1.VirtualMachineSpec, c configuration.Configuration, arch string) (stacks []Stack) {
 	registry := hypervisors.Registry()
 	for _, h := range registry.All() {
 		if !names(s.GetHypervisor(), h.Name()) {
 			continue
 		}
-		for _, v := range vmms.Registry().All() {
+		for _, v := range VMMs(c).All() {
 			if names(s.GetVmm(), v.Name()) {
 				stacks = append(stacks, stack(s, arch, h, v, registry.Layers()))
 			}
@@ -64,10 +64,10 @@ func Faults(in Input) error {
 	}
 	arch := Architecture(in)
 	s.Name = "vm" // its pod's, whatever that is
-	if faults := hypervisors.Registry().Validate(s, arch, vmms.Registry().Names()...); len(faults) > 0 {
+	if faults := hypervisors.Registry().Validate(s, arch, VMMs(in.Configuration).Names()...); len(faults) > 0 {
 		return faults
 	}
-	return everywhere(Stacks(s, arch)).Err()
+	return everywhere(Stacks(s, in.Configuration, arch)).Err()
 }
 
 // Unsaveable names what keeps the guest of an instance from hibernating in a mode, by the specification's fields; none:
@@ -78,7 +78,7 @@ func Unsaveable(in Input, mode string) []contract.Fault {
 	if err != nil || mode == "" {
 		return nil
 	}
-	stacks := Stacks(s, Architecture(in))
+	stacks := Stacks(s, in.Configuration, Architecture(in))
 	if len(stacks) == 0 {
 		return nil
 	}

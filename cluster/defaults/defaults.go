@@ -145,7 +145,7 @@ func valuesOf(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurat
 	v := values{cpuModel: hostModel, binding: "masquerade", eviction: kubevirtv1.EvictionNone}
 	arch := vmi.Spec.Architecture
 	v.onNode(convert.Hypervisor(convert.Input{Instance: vmi, Configuration: c}), arch)
-	v.diskBus = convert.DiskBus(vmi, arch)
+	v.diskBus = convert.DiskBus(vmi, c, arch)
 	if c.Stack.Mutates() {
 		v.diskBus = "" // the VMM may yet be chosen: conversion fills it in
 	}

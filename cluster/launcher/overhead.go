@@ -31,7 +31,7 @@ func overheadOf(in convert.Input, s *specv1.VirtualMachineSpec) (most overheads,
 		return overheads{request: bytes, limit: bytes}, nil
 	}
 	arch := convert.Architecture(in)
-	stacks := convert.Stacks(s, arch)
+	stacks := convert.Stacks(s, in.Configuration, arch)
 	for _, stack := range stacks {
 		if len(stack.Faults) > 0 && len(stacks) > 1 {
 			continue // nodes will not choose it

@@ -26,7 +26,7 @@ func (l *launcher) nodeSelector() map[string]string {
 	maps.Copy(all, l.Configuration.Placement.NodeSelector)
 	all[contract.LabelSchedulable] = "true"
 	all[corev1.LabelArchStable] = convert.Architecture(l.Input)
-	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && convert.Traits(l.vmi, convert.Architecture(l.Input)).MachineTypes {
+	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && convert.Traits(l.vmi, l.Configuration, convert.Architecture(l.Input)).MachineTypes {
 		all[contract.LabelMachineType+convert.KnownMachine(m.Type)] = "true"
 	}
 	if l.dedicated() {

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -506,7 +507,7 @@ func TestMark(t *testing.T) {
 			t.Errorf("%s: marked %q, want %q", name, got, c.want)
 		}
 	}
-	patch, err := markPatch(action.MarkInstance{Instance: &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "own"}}})
+	patch, err := json.Marshal(marks(action.MarkInstance{Instance: &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "own"}}}))
 	want := `{"metadata":{"annotations":{"vmlet.io/pool-paused":null},"labels":{"vmlet.io/pool-standby":null},"uid":"own"}}`
 	if err != nil || string(patch) != want {
 		t.Errorf("the patch of one that is taken is %s, %v, want %s", patch, err, want)

@@ -22,6 +22,8 @@ type options struct {
 	packages, programs, reference, version, arch, out string
 	// cloudHypervisor and firmware are files of the administrator's own; empty: none.
 	cloudHypervisor, firmware string
+	// drivers are programs of the driver protocol.
+	drivers []string
 	// cluster: the image of the programs that a cluster has beside its nodes'.
 	cluster bool
 }
@@ -42,6 +44,10 @@ func main() {
 	flag.StringVar(&o.out, "o", "", "the tar to write")
 	flag.StringVar(&o.cloudHypervisor, "cloud-hypervisor", "", "cloud-hypervisor's program, if the image is to have it")
 	flag.StringVar(&o.firmware, "cloud-hypervisor-firmware", "", "its firmware, with which it boots VMs from their disks")
+	flag.Func("driver", "a static `PROGRAM` that speaks the driver protocol, named after its VMM; may be repeated", func(file string) error {
+		o.drivers = append(o.drivers, file)
+		return nil
+	})
 	flag.Parse()
 	digest, err := run(o)
 	if err != nil {
@@ -96,6 +102,13 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 		all = append(all, own)
 	case o.firmware != "":
 		return nil, fmt.Errorf("%s is cloud-hypervisor's firmware, and the image is to have no cloud-hypervisor", o.firmware)
+	}
+	if len(o.drivers) > 0 {
+		drivers, err := driverEntries(o.drivers)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, drivers)
 	}
 	programs, err := programEntries(o.programs, "vmlet", "vmlet-agent", "vmlet-shim", "vmlet-importer")
 	if err != nil {

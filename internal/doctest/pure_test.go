@@ -20,7 +20,7 @@ func TestPure(t *testing.T) {
 	const node = `/(probe|monitor|driver)$|^hypervisor/device$|^vmm/internal/run$|^sysfs$|^shim(/|$)|^agent(/|$)`
 	everywhere := regexp.MustCompile(`^(os/exec|net/http)$|` + node)
 	for _, pure := range []string{
-		"spec", "plan", "vmm", "vmm/standard", "vmm/qemu", "vmm/cloudhypervisor",
+		"spec", "plan", "vmm", "vmm/standard", "vmm/described", "vmm/qemu", "vmm/cloudhypervisor",
 		"hypervisor", "hypervisor/standard", "hypervisor/kvm", "hypervisor/mshv", "hypervisor/emulation",
 	} {
 		for _, imported := range imports(t, pure) {

@@ -75,6 +75,17 @@ func image(ctx context.Context, tarFile, reference string, names []string, more 
 	return nil
 }
 
+// DriverImage is VmletImage with the driver of the sample stack, which is built in a module of its own.
+func DriverImage(ctx context.Context, tarFile, reference string) error {
+	program := filepath.Join(filepath.Dir(tarFile), "microvm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, ".")
+	cmd.Dir, cmd.Env = "../samplestack", append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the sample stack: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return VmletImage(ctx, tarFile, reference, "-driver", program)
+}
+
 // ProgramImage writes an image that has a static program and nothing else, as
 // a tar for [Cluster.LoadImage]. reference is its name, with a tag.
 func ProgramImage(tarFile, reference, program string) error {

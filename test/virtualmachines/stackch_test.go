@@ -187,10 +187,16 @@ func (v *installed) counts(t *testing.T, pod *corev1.Pod) (log string) {
 // pausesOnCloudHypervisor pauses a guest and lets it go on.
 func (v *installed) pausesOnCloudHypervisor(t *testing.T, name string) {
 	t.Helper()
-	admin, pod := v.visitor(t, ""), v.podOf(t, v.vmi(t, name))
-	if log := v.counts(t, pod); !strings.Contains(log, guest.UpLine) {
+	if log := v.counts(t, v.podOf(t, v.vmi(t, name))); !strings.Contains(log, guest.UpLine) {
 		t.Errorf("the guest did not say that it is up: %.200s", log)
 	}
+	v.pauses(t, name)
+}
+
+// pauses pauses a guest that counts and lets it go on.
+func (v *installed) pauses(t *testing.T, name string) {
+	t.Helper()
+	admin, pod := v.visitor(t, ""), v.podOf(t, v.vmi(t, name))
 	admin.put(t, pathOf(vmiResource, name, "pause"), `{}`, 200, "")
 	v.printed(t, name, kubevirtv1.StatusPaused)
 	admin.put(t, pathOf(vmiResource, name, "unpause"), `{}`, 200, "")

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/instance/view"
 	"github.com/vmlet/vmlet/spec"
@@ -70,7 +71,7 @@ func busOf(d *kubevirtv1.Disk, vmi *kubevirtv1.VirtualMachineInstance) kubevirtv
 	case d.Disk != nil:
 		bus = d.Disk.Bus
 	}
-	return cmp.Or(bus, convert.DiskBus(vmi, cmp.Or(vmi.Spec.Architecture, spec.ArchAMD64)))
+	return cmp.Or(bus, convert.DiskBus(vmi, configuration.Configuration{}, cmp.Or(vmi.Spec.Architecture, spec.ArchAMD64)))
 }
 
 // letters counts as Linux names disks: a, b, …, z, aa, ab.
