@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/fields"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -85,6 +86,7 @@ func Specification(in Input) (*specv1.VirtualMachineSpec, *launch.Preparation, e
 	if domain.RebootPolicy != nil && *domain.RebootPolicy == kubevirtv1.RebootTerminate {
 		s.OnReboot = "end"
 	}
+	fields.Copy(&vmi.Spec, s)
 	orderBoot(domain.Devices, s)
 	return s, preparation, nil
 }

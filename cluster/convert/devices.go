@@ -35,7 +35,7 @@ func devices(in Input) *specv1.Devices {
 
 func inputs(d *kubevirtv1.Devices) (out []*specv1.Input) {
 	for _, i := range d.Inputs {
-		out = append(out, &specv1.Input{Name: DeviceName(i.Name), Type: string(i.Type), Bus: string(i.Bus)})
+		out = append(out, &specv1.Input{Name: DeviceName(i.Name)})
 	}
 	return out
 }

@@ -81,16 +81,11 @@ func DiskBus(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurati
 	return kubevirtv1.DiskBusVirtio
 }
 
-// disk is one without its image.
+// disk is one without its image and what is copied (fields.Copy).
 func (in Input) disk(d *kubevirtv1.Disk) *specv1.Disk {
 	out := &specv1.Disk{
 		Name:   DeviceName(d.Name),
 		Serial: d.Serial,
-		Cache:  string(d.Cache),
-		Io:     string(d.IO),
-	}
-	if d.ErrorPolicy != nil {
-		out.ErrorPolicy = string(*d.ErrorPolicy)
 	}
 	switch {
 	case d.CDROM != nil:

@@ -72,9 +72,6 @@ func cpu(c *kubevirtv1.CPU) *specv1.CPU {
 	if c.Model != HostModel && c.Model != HostPassthrough {
 		out.Model = c.Model
 	}
-	for _, f := range c.Features {
-		out.Features = append(out.Features, &specv1.CPUFeature{Name: f.Name, Policy: string(f.Policy)})
-	}
 	return out
 }
 
@@ -152,9 +149,6 @@ func system(in Input) *specv1.SystemInformation {
 	s := &specv1.SystemInformation{Uuid: UUID(in.Instance)}
 	if domain.Firmware != nil {
 		s.Serial = domain.Firmware.Serial
-	}
-	if domain.Chassis != nil {
-		s.AssetTag = domain.Chassis.Asset
 	}
 	if in.traits().SMBIOS {
 		s.Manufacturer, s.Family = cmp.Or(smbios.Manufacturer, smbiosMaker), cmp.Or(smbios.Family, smbiosMaker)

@@ -45,7 +45,6 @@ func networks(in Input) (out []*specv1.NetworkInterface, faults field.ErrorList)
 		out = append(out, &specv1.NetworkInterface{
 			Name:    DeviceName(iface.Name),
 			Mac:     InterfaceMAC(vmi, on),
-			Model:   iface.Model,
 			Backend: &specv1.NetworkInterface_Pod{Pod: network},
 		})
 	}

@@ -31,7 +31,7 @@ func patterns(t reflect.Type, at string, into map[string]bool) {
 
 func structPatterns(t reflect.Type, at string, into map[string]bool) {
 	for i := range t.NumField() {
-		name, inline := jsonName(t.Field(i))
+		name, inline := fields.Name(t.Field(i))
 		if inline {
 			structPatterns(t.Field(i).Type, at, into)
 			continue

@@ -3,7 +3,6 @@ package validation
 import (
 	"fmt"
 	"reflect"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -62,7 +61,7 @@ func (s *support) walk(v reflect.Value, at *field.Path, pattern string) {
 // walkStruct judges the fields of a struct, those of embedded ones among them.
 func (s *support) walkStruct(v reflect.Value, at *field.Path, pattern string) {
 	for i := range v.NumField() {
-		name, inline := jsonName(v.Type().Field(i))
+		name, inline := fields.Name(v.Type().Field(i))
 		switch {
 		case inline:
 			s.walkStruct(v.Field(i), at, pattern)
@@ -110,13 +109,6 @@ func disabled(v reflect.Value) bool {
 // ours says whether a type is one of the API. A type of Kubernetes' own is one field.
 func ours(t reflect.Type) bool {
 	return t.PkgPath() == reflect.TypeFor[kubevirtv1.DomainSpec]().PkgPath()
-}
-
-// jsonName returns the name of a struct's field in JSON, and whether its own fields take
-// its place.
-func jsonName(f reflect.StructField) (name string, inline bool) {
-	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name, name == "" && strings.Contains(options, "inline")
 }
 
 func join(pattern, name string) string {

@@ -37,7 +37,7 @@ func set(v reflect.Value, rest, value string) {
 
 func memberByName(v reflect.Value, want string) (found reflect.Value) {
 	for i := range v.NumField() {
-		name, inline := jsonName(v.Type().Field(i))
+		name, inline := fields.Name(v.Type().Field(i))
 		if inline {
 			if found := memberByName(v.Field(i), want); found.IsValid() {
 				return found

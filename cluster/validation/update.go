@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/fields"
 )
 
 // instanceUpdate refuses that users change an instance's spec: it is what runs.
@@ -45,7 +46,7 @@ func changes(a, b reflect.Value, at *field.Path) (paths []*field.Path) {
 	}
 	for i := range a.NumField() {
 		below := at
-		if name, inline := jsonName(a.Type().Field(i)); !inline {
+		if name, inline := fields.Name(a.Type().Field(i)); !inline {
 			below = at.Child(name)
 		}
 		paths = append(paths, changes(a.Field(i), b.Field(i), below)...)
