@@ -226,7 +226,7 @@ func (b *builder) usb(field string, index int, d *specv1.Disk, o options) {
 // and not a CD-ROM, because kernels made for clouds (Debian's) have no SATA
 // driver. cloud-init looks for the volume's label on any block device.
 func (b *builder) seed() {
-	filename := b.fdset(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed})
+	filename := b.fdset(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed, Keep: "seed"})
 	b.rawNode("seed", filename, true)
 	o := options{"id": "seed-device", "drive": "seed"}
 	b.device("cloudInit", b.bus.place(b.withQueues(b.bus.virtio("blk", o), "num-queues"), slotSeed(), 0))

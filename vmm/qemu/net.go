@@ -88,26 +88,32 @@ func (b *builder) tap(field, id string, index int) {
 	}
 	n := b.spec.GetNetworks()[index]
 	if b.plug != nil {
-		file := plan.File{Kind: plan.FileReceived, Field: field, Index: b.req.Taps[index]}
+		file := plan.File{Kind: plan.FileReceived, Field: field, Index: b.req.Taps[index], Keep: keptTap(id, 0)}
 		b.netdev(options{"type": "tap", "id": id, "fd": b.plug.descriptor(id, b.index(file))})
 		return
 	}
 	o := options{"type": "tap", "id": id}
-	b.received(o, "fd", field, b.req.Taps[index], queuesOf(n))
+	b.received(o, "fd", field, b.req.Taps[index], queuesOf(n), func(queue int) string { return keptTap(id, queue) })
 	virtio := n.GetModel() == "" || n.GetModel() == spec.NetVirtio
 	if virtio && index < len(b.req.VhostNet) && b.req.VhostNet[index] >= 0 {
 		o["vhost"] = true
-		b.received(o, "vhostfd", field, b.req.VhostNet[index], queuesOf(n))
+		// One is its process's alone: a QEMU that takes this one's place gets another.
+		b.received(o, "vhostfd", field, b.req.VhostNet[index], queuesOf(n), func(int) string { return "" })
 	}
 	b.netdev(o)
 }
 
+// keptTap is the name by which the shim keeps a tap's queue: it goes with the device.
+func keptTap(backend string, queue int) string {
+	return fmt.Sprintf("%s/tap%d", deviceID(backend), queue)
+}
+
 // received hands descriptors that come with the plan to an option, which has another name for
-// several.
-func (b *builder) received(o options, name, field string, first, count int) {
+// several. keep is the name by which the shim keeps one.
+func (b *builder) received(o options, name, field string, first, count int, keep func(queue int) string) {
 	var numbers []string
 	for i := range count {
-		numbers = append(numbers, b.file(plan.File{Kind: plan.FileReceived, Field: field, Index: first + i}))
+		numbers = append(numbers, b.file(plan.File{Kind: plan.FileReceived, Field: field, Index: first + i, Keep: keep(i)}))
 	}
 	if count > 1 {
 		name += "s"
