@@ -305,7 +305,7 @@ func (l *launch) start(o *opener) error {
 	if err := errors.Join(limits.AllowLocking(v.plan.LockedMemory), limits.BoundThreads(v.plan.User)); err != nil {
 		return err
 	}
-	proc, err := startProcess(v.plan, o.files, l.stdin, l.stdout, log)
+	proc, err := startPrepared(v.plan, o.files, l.stdin, l.stdout, log, l.onThread)
 	if err != nil {
 		return err
 	}

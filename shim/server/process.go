@@ -43,6 +43,11 @@ type process struct {
 // startProcess starts the VMM with its descriptors, which stay the caller's.
 // Its output goes to log, but for what it has another standard output for.
 func startProcess(p *plan.Plan, files []*os.File, stdin, stdout *os.File, log io.Writer) (*process, error) {
+	return startPrepared(p, files, stdin, stdout, log, nil)
+}
+
+// startPrepared is startProcess after something that is done to the thread that starts the VMM; nil: nothing.
+func startPrepared(p *plan.Plan, files []*os.File, stdin, stdout *os.File, log io.Writer, prepare func() error) (*process, error) {
 	output, input, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -57,7 +62,7 @@ func startProcess(p *plan.Plan, files []*os.File, stdin, stdout *os.File, log io
 		done:  make(chan struct{}),
 	}
 	started := make(chan error)
-	go proc.run(cmd, started, output, io.MultiWriter(log, proc.words))
+	go proc.run(cmd, prepare, started, output, io.MultiWriter(log, proc.words))
 	err = <-started
 	input.Close()
 	if err != nil {
@@ -84,7 +89,7 @@ func command(p *plan.Plan, files []*os.File, output *os.File) *exec.Cmd {
 // parent-death signal when the thread that forked ends, not the process
 // (prctl(2), PR_SET_PDEATHSIG). The thread ends with this goroutine, since it
 // stays locked, and so do its no_new_privs and its sets of capabilities, which the VMM inherits.
-func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink io.Writer) {
+func (p *process) run(cmd *exec.Cmd, prepare func() error, started chan<- error, output *os.File, sink io.Writer) {
 	runtime.LockOSThread()
 	// A session keyring is inherited, and who has it may use its keys, anyone's they
 	// are (keyrings(7)): the VMM gets an empty one. It is a thread's, too. Runtimes of
@@ -93,6 +98,9 @@ func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if err == nil && cmd.SysProcAttr.Credential != nil { // in a pod they are the container's
 		err = limits.GiveUpCapabilities()
+	}
+	if err == nil && prepare != nil {
+		err = prepare()
 	}
 	if err == nil {
 		err = cmd.Start()

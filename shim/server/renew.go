@@ -59,6 +59,7 @@ type renewal struct {
 	log  *slog.Logger
 
 	console *console.Replacement
+	taps    *tapGuard // nil: there are no taps
 	// named: the new VMM's sockets have their names.
 	named atomic.Bool
 	// stopped is when the guest was stopped; zero: it was not.
@@ -194,6 +195,10 @@ func (r *renewal) start(ctx context.Context) error {
 	}
 	l.opener = o
 	defer o.release()
+	if needsTapGuard(l.vm.plan) {
+		r.taps = &tapGuard{log: r.log}
+		l.onThread = r.taps.install
+	}
 	if err := o.all(ctx); err != nil {
 		return err
 	}
@@ -278,6 +283,9 @@ func (r *renewal) move(ctx context.Context) (stood time.Duration, warning, err e
 	defer done()
 	err = r.next.vm.machine().(control.Receiver).Begin(begin)
 	stood = time.Since(r.stopped)
+	if r.taps != nil {
+		r.taps.open.Store(true)
+	}
 	if errors.Is(err, control.ErrNotBegun) {
 		return 0, nil, errors.Join(err, r.goBack(true))
 	}

@@ -145,7 +145,7 @@ func TestRenewFails(t *testing.T) {
 				return context.Cause(ctx)
 			})
 		}, want: "exit status 3"},
-		"it does not answer":           {change: func(r *renewing, _ func()) { r.driver.onConnect(func(context.Context) error { return told }) }, want: "told to"},
+		"it does not answer": {change: func(r *renewing, _ func()) { r.driver.onConnect(func(context.Context) error { return told }) }, want: "told to"},
 		"the guest is not sent": {change: func(r *renewing, _ func()) {
 			r.machine.send = func(context.Context, func() error) error { return told }
 		}, want: "told to"},

@@ -32,6 +32,9 @@ type launch struct {
 	log      *slog.Logger
 	vm       *vm
 
+	// onThread is done on the thread that starts the VMM; nil: nothing is.
+	onThread func() error
+
 	meanwhile undo.Stack // of the launch alone, whether or not it fails
 	opener    *opener
 	output    io.Writer // of the VMM and its companions; nil: not opened yet
