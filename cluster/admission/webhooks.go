@@ -160,7 +160,7 @@ func (r Rules) request(ctx context.Context, imports bool) (validation.Request, e
 	if out.Configuration, err = r.Settings.Configuration(ctx); err != nil {
 		return out, err
 	}
-	out.VMMs = convert.VMMs(out.Configuration).Names()
+	out.VMMs = out.Configuration.Stack.Registry().Names()
 	out.Own = slices.Contains(r.Own, asked.UserInfo.Username)
 	if imports {
 		out.HasCDI, err = r.HasCDI(ctx)
