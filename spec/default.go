@@ -36,8 +36,8 @@ type VMMDefaults struct {
 	TPM string
 	// CDROMBus is that of a CD-ROM which names none.
 	CDROMBus string
-	// ErrorPolicy is what a failed read or write of a disk does that doesn't say.
-	ErrorPolicy string
+	// Disk has what each disk has that doesn't say; nil: there is nothing. It has no list.
+	Disk *specv1.Disk
 	// UserNetwork: an interface that says nothing else is in a network of the
 	// VMM's own. Else it stays without, which the VMM refuses.
 	UserNetwork bool

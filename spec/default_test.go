@@ -40,7 +40,7 @@ func ownDefaults(arch string) VMMDefaults {
 		Layer: &specv1.VirtualMachineSpec{
 			MachineType: "q35", Boot: &specv1.Boot{Firmware: FirmwareBIOS}, Devices: &specv1.Devices{GuestAgent: proto.Bool(true)},
 		},
-		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true, ErrorPolicy: ErrorStop,
+		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true, Disk: &specv1.Disk{ErrorPolicy: ErrorStop},
 	}
 	if arch == ArchARM64 {
 		d.Layer.MachineType, d.Layer.Boot.Firmware, d.CDROMBus, d.TPM = "virt", FirmwareUEFI, BusSCSI, TPMTIS

@@ -9,6 +9,7 @@ import (
 
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // finalise fills in what depends on other fields.
@@ -84,10 +85,8 @@ func finaliseDisks(s *specv1.VirtualMachineSpec, defaults VMMDefaults) {
 	}
 	for i, d := range s.Disks {
 		setName(&d.Name, "disk", i, taken)
-		set(&d.Format, FormatRaw)
-		set(&d.Type, DiskTypeDisk)
-		set(&d.Cache, CacheNone)
-		set(&d.ErrorPolicy, defaults.ErrorPolicy)
+		fill(d.ProtoReflect(), defaults.Disk.ProtoReflect())
+		setStandards(d.ProtoReflect(), diskChoices())
 		if d.Type == DiskTypeCDROM {
 			set(&d.Bus, defaults.CDROMBus)
 			d.ReadOnly = true
@@ -183,6 +182,15 @@ func setName(name *string, prefix string, index int, taken map[string]bool) {
 func set(field *string, value string) {
 	if *field == "" {
 		*field = value
+	}
+}
+
+// setStandards sets those of a message's choices that have a default.
+func setStandards(m protoreflect.Message, all []choice) {
+	for _, c := range all {
+		if f := c.of(m); c.standard != "" && !m.Has(f) {
+			m.Set(f, protoreflect.ValueOfString(c.standard))
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"math"
 	"regexp"
 	"slices"
@@ -124,6 +125,13 @@ func (v *validator) labels(labels map[string]string) {
 func (v *validator) oneOf(field, value string, allowed []string) {
 	if value != "" && !slices.Contains(allowed, value) {
 		v.add(field, "%.80q is not known: want %s", value, alternatives(allowed))
+	}
+}
+
+// choices is oneOf of each of a message's choices.
+func (v *validator) choices(at string, m protoreflect.Message, all []choice) {
+	for _, c := range all {
+		v.oneOf(at+"."+c.field, m.Get(c.of(m)).String(), c.words)
 	}
 }
 

@@ -26,30 +26,18 @@ func (v *validator) disks(disks []*specv1.Disk) {
 		} else if d.GetPath() != "" && !(onlyRead(d) && onlyRead(disks[earlier])) {
 			v.add(field+".path", "%s is that of %s too: two disks over one file destroy each other's filesystem", d.GetPath(), contract.FieldName(fmt.Sprintf("disks[%d]", earlier)))
 		}
-		v.oneOf(field+".format", d.GetFormat(), formats())
-		v.oneOf(field+".type", d.GetType(), diskTypes())
-		v.oneOf(field+".bus", d.GetBus(), buses())
-		v.oneOf(field+".cache", d.GetCache(), caches())
+		v.choices(field, d.ProtoReflect(), diskChoices())
 		if d.GetType() == DiskTypeCDROM && d.GetBus() == BusVirtio {
 			v.add(field+".bus", "virtio has no CD-ROM: want sata, scsi or usb")
 		}
-		v.diskIO(field, d)
+		if cache := d.GetCache(); d.GetIo() == IONative && cache != "" && cache != CacheNone {
+			v.add(field+".io", "native goes past the host's page cache, and the cache is %.40q: want cache none, or io threads", cache)
+		}
 		v.shareable(field, d)
 		v.serial(field+".serial", d.GetSerial(), SerialRoom(d.GetBus()))
 		v.bootOrder(field, d.GetBootOrder())
 		v.slot(field+".slot", d.Slot, i, slots, "disks")
 		v.backingFiles(field, d)
-	}
-}
-
-// diskIO finds fault with how the files of a disk are read and written.
-func (v *validator) diskIO(field string, d *specv1.Disk) {
-	v.oneOf(field+".io", d.GetIo(), ioModes())
-	v.oneOf(field+".errorPolicy", d.GetErrorPolicy(), errorPolicies())
-	switch cache := d.GetCache(); {
-	case d.GetIo() != IONative || cache == "" || cache == CacheNone:
-	default:
-		v.add(field+".io", "native goes past the host's page cache, and the cache is %.40q: want cache none, or io threads", cache)
 	}
 }
 

@@ -1,5 +1,7 @@
 package spec
 
+import "google.golang.org/protobuf/reflect/protoreflect"
+
 // The values that fields with a fixed choice may have; the first is the
 // default where it does not depend on anything else, such as the VMM.
 const (
@@ -153,17 +155,33 @@ const (
 	MaxUserPrefix    = 29  // gateway, guest and name server
 )
 
+// choice is a field of a message that is one of a few words.
+type choice struct {
+	field string
+	words []string
+	// standard is the field's default; empty: that depends on more, such as the VMM.
+	standard string
+}
+
+// diskChoices are those of a disk.
+func diskChoices() []choice {
+	return []choice{
+		{"format", formats(), FormatRaw},
+		{"type", []string{DiskTypeDisk, DiskTypeCDROM}, DiskTypeDisk},
+		{"bus", []string{BusVirtio, BusSCSI, BusSATA, BusUSB}, ""},
+		{"cache", []string{CacheNone, CacheWriteback, CacheWritethrough, CacheUnsafe}, CacheNone},
+		{"io", []string{IONative, IOThreads}, ""},
+		{"errorPolicy", []string{ErrorStop, ErrorIgnore, ErrorReport, ErrorNoSpace}, ""},
+	}
+}
+
+// of is the field in a message.
+func (c choice) of(m protoreflect.Message) protoreflect.FieldDescriptor {
+	return m.Descriptor().Fields().ByJSONName(c.field)
+}
+
 func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
 func formats() []string   { return []string{FormatRaw, FormatQCOW2} }
-func diskTypes() []string { return []string{DiskTypeDisk, DiskTypeCDROM} }
-func buses() []string     { return []string{BusVirtio, BusSCSI, BusSATA, BusUSB} }
-func caches() []string {
-	return []string{CacheNone, CacheWriteback, CacheWritethrough, CacheUnsafe}
-}
-func ioModes() []string { return []string{IONative, IOThreads} }
-func errorPolicies() []string {
-	return []string{ErrorStop, ErrorIgnore, ErrorReport, ErrorNoSpace}
-}
 func policies() []string {
 	return []string{PolicyRequire, PolicyDisable, PolicyForce, PolicyOptional, PolicyForbid}
 }

@@ -55,7 +55,7 @@ func (m *microVM) Info(ctx context.Context) (vmm.Info, error) {
 // Defaults leave out what the machine has not.
 func (*microVM) Defaults(string) spec.VMMDefaults {
 	no := false
-	return spec.VMMDefaults{ErrorPolicy: "report", Layer: &specv1.VirtualMachineSpec{
+	return spec.VMMDefaults{Disk: &specv1.Disk{ErrorPolicy: "report"}, Layer: &specv1.VirtualMachineSpec{
 		MachineType: "microvm",
 		Devices:     &specv1.Devices{GuestAgent: &no, Entropy: &no, Balloon: &no},
 	}}

@@ -41,9 +41,9 @@ func (CloudHypervisor) Defaults(string) spec.VMMDefaults {
 			Boot:    &specv1.Boot{Firmware: spec.FirmwareUEFI},
 			Devices: &specv1.Devices{GuestAgent: proto.Bool(false)},
 		},
-		Watchdog:    spec.WatchdogVirtio,
-		TPM:         spec.TPMCRB,
-		ErrorPolicy: spec.ErrorReport,
+		Watchdog: spec.WatchdogVirtio,
+		TPM:      spec.TPMCRB,
+		Disk:     diskDefaults(),
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
+// diskDefaults are what a disk has that doesn't say.
+func diskDefaults() *specv1.Disk { return &specv1.Disk{ErrorPolicy: spec.ErrorReport} }
+
 // disks adds every disk, then the cloud-init seed.
 func (b *builder) disks() {
 	for i := range b.spec.GetDisks() {

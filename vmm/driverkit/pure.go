@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/remote/wire"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // describe asks the VMM's program.
@@ -81,14 +82,19 @@ func defaults(_ context.Context, c *connection, call *wire.Call) (any, []*os.Fil
 		return nil, nil, err
 	}
 	d := vmm.DefaultsOf(c.stack.VMM, request.Architecture)
-	out := wire.DefaultsResponse{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, ErrorPolicy: d.ErrorPolicy, UserNetwork: d.UserNetwork}
+	out := wire.DefaultsResponse{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, ErrorPolicy: d.Disk.GetErrorPolicy(), UserNetwork: d.UserNetwork}
 	t := c.stack.VMM.Traits(request.Architecture)
 	out.Traits = &wire.Traits{MachineTypes: t.MachineTypes, Disks: t.Disks, Video: t.Video, WithoutEntropy: t.WithoutEntropy, SMBIOS: t.SMBIOS}
-	if d.Layer == nil {
+	if d.Layer == nil && d.Disk == nil {
 		return out, nil, nil
 	}
+	layer := new(specv1.VirtualMachineSpec)
+	proto.Merge(layer, d.Layer)
+	if d.Disk != nil {
+		layer.Disks = []*specv1.Disk{d.Disk}
+	}
 	var err error
-	out.Layer, err = protojson.Marshal(d.Layer)
+	out.Layer, err = protojson.Marshal(layer)
 	return out, nil, err
 }
 

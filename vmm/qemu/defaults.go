@@ -36,7 +36,7 @@ func (QEMU) Defaults(arch string) spec.VMMDefaults {
 		TPM:         spec.TPMCRB,
 		CDROMBus:    spec.BusSATA,
 		UserNetwork: true,
-		ErrorPolicy: spec.ErrorStop,
+		Disk:        diskDefaults(),
 	}
 	if arch == spec.ArchARM64 {
 		d.Layer.MachineType, d.Layer.Boot.Firmware = "virt", spec.FirmwareUEFI

@@ -11,6 +11,9 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
+// diskDefaults are what a disk has that doesn't say.
+func diskDefaults() *specv1.Disk { return &specv1.Disk{ErrorPolicy: spec.ErrorStop} }
+
 // disks adds every disk, then the cloud-init seed.
 func (b *builder) disks() {
 	for i, d := range b.spec.GetDisks() {

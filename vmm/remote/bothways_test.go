@@ -160,7 +160,10 @@ func TestPureHalfIsTheSameByTheProtocol(t *testing.T) {
 	if !proto.Equal(w.Layer, g.Layer) {
 		t.Errorf("defaults are %v, want %v", g.Layer, w.Layer)
 	}
-	w.Layer, g.Layer = nil, nil
+	if !proto.Equal(w.Disk, g.Disk) {
+		t.Errorf("defaults of disks are %v, want %v", g.Disk, w.Disk)
+	}
+	w.Layer, g.Layer, w.Disk, g.Disk = nil, nil, nil, nil
 	if w != g {
 		t.Errorf("defaults are %+v, want %+v", g, w)
 	}

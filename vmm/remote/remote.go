@@ -355,7 +355,10 @@ func (v *VMM) Defaults(arch string) spec.VMMDefaults {
 		v.config.Log.Warn("failed to ask a VMM's driver for defaults", "vmm", v.config.Name, "error", err)
 		return spec.VMMDefaults{}
 	}
-	out := spec.VMMDefaults{Watchdog: clip(d.Watchdog), TPM: clip(d.TPM), CDROMBus: clip(d.CDROMBus), ErrorPolicy: clip(d.ErrorPolicy), UserNetwork: d.UserNetwork}
+	out := spec.VMMDefaults{Watchdog: clip(d.Watchdog), TPM: clip(d.TPM), CDROMBus: clip(d.CDROMBus), UserNetwork: d.UserNetwork}
+	if d.ErrorPolicy != "" { // drivers from before layer.disks
+		out.Disk = &specv1.Disk{ErrorPolicy: clip(d.ErrorPolicy)}
+	}
 	if len(d.Layer) == 0 {
 		return out
 	}
@@ -364,8 +367,18 @@ func (v *VMM) Defaults(arch string) spec.VMMDefaults {
 		v.config.Log.Warn("a VMM's driver has defaults that are no specification", "vmm", v.config.Name, "error", err)
 		return out
 	}
+	if len(layer.Disks) == 1 {
+		out.Disk = harmlessDisk(layer.Disks[0])
+	}
 	out.Layer = harmless(layer)
 	return out
+}
+
+// harmlessDisk is what each disk has, without what one disk has alone, and what would name files of the host.
+func harmlessDisk(d *specv1.Disk) *specv1.Disk {
+	d = proto.CloneOf(d)
+	d.Name, d.Path, d.Serial, d.BackingFiles, d.Slot, d.BootOrder = "", "", "", nil, nil, 0
+	return d
 }
 
 // harmless is a layer without what would name files of the host or what others decide.

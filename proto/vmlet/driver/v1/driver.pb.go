@@ -709,7 +709,8 @@ func (x *DefaultsRequest) GetArchitecture() string {
 }
 
 type DefaultsResponse struct {
-	state       protoimpl.MessageState  `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its list of disks has at most one: what each disk has that does not say.
 	Layer       *v11.VirtualMachineSpec `protobuf:"bytes,1,opt,name=layer,proto3" json:"layer,omitempty"`
 	Watchdog    string                  `protobuf:"bytes,2,opt,name=watchdog,proto3" json:"watchdog,omitempty"`
 	Tpm         string                  `protobuf:"bytes,3,opt,name=tpm,proto3" json:"tpm,omitempty"`
