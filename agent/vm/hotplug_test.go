@@ -217,9 +217,9 @@ func TestAgentLostWhilePlugging(t *testing.T) {
 		t.Fatal("no error")
 	}
 	a.wantDevices(t, "disk0@0 disk1@1 net0@0", "  ")
+	a.end()
 	p := w.Proc("web")
 	p.Notes = append(p.Notes, []byte(`{}`), []byte(`{"attached":{"disk":{"name":"x"}},"complete":{"network":{"name":"x"}}}`), []byte(`[`))
-	a.end()
 	w.FailStep("after attach", nil)
 	for range 2 {
 		b := w.start()

@@ -38,13 +38,13 @@ type Machine struct {
 	Defaults Defaults   `json:"defaults"`
 }
 
-// Defaults are spec.VMMDefaults; Layer is a specification as JSON.
+// Defaults are spec.VMMDefaults; Layer is a specification as JSON, and Disk one of its disks.
 type Defaults struct {
 	Layer       json.RawMessage `json:"layer,omitempty"`
 	Watchdog    string          `json:"watchdog,omitempty"`
 	TPM         string          `json:"tpm,omitempty"`
 	CDROMBus    string          `json:"cdromBus,omitempty"`
-	ErrorPolicy string          `json:"errorPolicy,omitempty"`
+	Disk        json.RawMessage `json:"disk,omitempty"`
 	UserNetwork bool            `json:"userNetwork,omitempty"`
 }
 
@@ -62,7 +62,14 @@ var errElsewhere = errors.New("its driver plans VMs, on the nodes that have it")
 // Of describes a VMM that answers here, for guests of an architecture.
 func Of(v vmm.Planner, version, arch string) (VMM, error) {
 	d := vmm.DefaultsOf(v, arch)
-	machine := Machine{Traits: v.Traits(arch), Defaults: Defaults{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, ErrorPolicy: d.ErrorPolicy, UserNetwork: d.UserNetwork}}
+	machine := Machine{Traits: v.Traits(arch), Defaults: Defaults{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, UserNetwork: d.UserNetwork}}
+	if d.Disk != nil {
+		disk, err := protojson.Marshal(d.Disk)
+		if err != nil {
+			return VMM{}, fmt.Errorf("what %s's disks have: %w", v.Name(), err)
+		}
+		machine.Defaults.Disk = disk
+	}
 	if d.Layer != nil {
 		layer, err := spec.MarshalJSON(d.Layer)
 		if err != nil {
@@ -92,10 +99,13 @@ func (v VMM) Traits(arch string) vmm.Traits {
 // Defaults are the driver's, as far as this program knows their fields.
 func (v VMM) Defaults(arch string) spec.VMMDefaults {
 	d := v.Machines[arch].Defaults
-	out := spec.VMMDefaults{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, ErrorPolicy: d.ErrorPolicy, UserNetwork: d.UserNetwork}
-	layer := new(specv1.VirtualMachineSpec)
-	if len(d.Layer) > 0 && (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(d.Layer, layer) == nil {
+	out := spec.VMMDefaults{Watchdog: d.Watchdog, TPM: d.TPM, CDROMBus: d.CDROMBus, UserNetwork: d.UserNetwork}
+	known := protojson.UnmarshalOptions{DiscardUnknown: true}
+	if layer := new(specv1.VirtualMachineSpec); len(d.Layer) > 0 && known.Unmarshal(d.Layer, layer) == nil {
 		out.Layer = layer
+	}
+	if disk := new(specv1.Disk); len(d.Disk) > 0 && known.Unmarshal(d.Disk, disk) == nil {
+		out.Disk = disk
 	}
 	return out
 }
