@@ -17,6 +17,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
@@ -24,13 +25,17 @@ import (
 // started again after several failures, which takes five minutes at most.
 const chaosPatience = 10 * time.Minute
 
-// chaosVMs are the names of those that there are.
-var chaosVMs = []string{"chaos-a", "chaos-b"}
+// chaosVMs are the names of those that there are, and the last that of the one under cloud-hypervisor.
+var chaosVMs = []string{"chaos-a", "chaos-b", chaosCloud}
+
+const chaosCloud = "chaos-cloud"
 
 // chaos are VMs whose clients and nodes do as they like, and who watches them.
 type chaos struct {
 	*twoNodes
 	vms []*witnessed
+	// fault is the round's.
+	fault string
 }
 
 // testChaos: whatever ends, is cut off or stands still while clients start, save, move and delete VMs, no
@@ -41,6 +46,10 @@ func (w *twoNodes) testChaos(t *testing.T) {
 	must(t, w.second.Uncordon(w.ctx))
 	c := &chaos{twoNodes: w}
 	for _, name := range chaosVMs {
+		if name == chaosCloud && !w.cloud {
+			t.Log("there is no KVM, and no VM under cloud-hypervisor")
+			continue
+		}
 		must(t, w.Apply(w.ctx, restless(name)+dynamic(name, "loop", "Block", "ReadWriteOnce", "64Mi")))
 		c.vms = append(c.vms, w.witness(t, name))
 	}
@@ -59,6 +68,10 @@ func (w *twoNodes) testChaos(t *testing.T) {
 
 // restless is a VM that writes to its claim all the time.
 func restless(name string) string {
+	annotations := "{}"
+	if name == chaosCloud {
+		annotations = fmt.Sprintf("{%s: %s, %s: %s}", contract.AnnotationVMM, spec.VMMCloudHypervisor, contract.AnnotationHypervisor, spec.HypervisorKVM)
+	}
 	return fmt.Sprintf(`
 ---
 apiVersion: kubevirt.io/v1
@@ -68,6 +81,7 @@ spec:
   runStrategy: Always
   hibernateStrategy: {mode: Save, storageClassName: loop}
   template:
+    metadata: {annotations: %[3]s}
     spec:
       evictionStrategy: Hibernate
       terminationGracePeriodSeconds: 0
@@ -81,11 +95,12 @@ spec:
             container: {image: %[2]q, kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd}
       volumes:
       - {name: data, persistentVolumeClaim: {claimName: %[1]s}}
-`, name, linuxImage)
+`, name, linuxImage, annotations)
 }
 
 // round has clients at their VMs, and a fault meanwhile, and judges when all is at rest again.
 func (c *chaos) round(t *testing.T, r chaosRound) {
+	c.fault = r.fault
 	t.Cleanup(func() {
 		for _, vm := range c.vms {
 			if t.Failed() {
@@ -94,7 +109,7 @@ func (c *chaos) round(t *testing.T, r chaosRound) {
 		}
 	})
 	var struck string
-	all := map[string]func(*testing.T){"fault": func(t *testing.T) { struck = c.fault(t, r) }}
+	all := map[string]func(*testing.T){"fault": func(t *testing.T) { struck = c.strike(t, r) }}
 	for i, vm := range c.vms {
 		all[vm.name] = func(t *testing.T) {
 			for _, d := range r.deeds[i] {
@@ -123,8 +138,8 @@ func (c *chaos) round(t *testing.T, r chaosRound) {
 	t.Logf("%s%s", struck, seen)
 }
 
-// fault makes the round's, and takes it back.
-func (c *chaos) fault(t *testing.T, r chaosRound) string {
+// strike makes the round's fault, and takes it back.
+func (c *chaos) strike(t *testing.T, r chaosRound) string {
 	time.Sleep(r.after) // the clients are at it
 	what, mend := chaosFaults[r.fault](t, c, r)
 	if mend == nil {
@@ -338,6 +353,9 @@ func (c *chaos) bootsLost(t *testing.T, vm *witnessed, now *kubevirtv1.VirtualMa
 		return
 	}
 	t.Logf("%s has lost its memory: %s", vm.name, now.Status.ResumeStatus.Message)
+	if c.fault == apiServerFault && now.Status.ResumeStatus.Reason == contract.RestoreDiskChanged { // docs/hibernation.md has it
+		vm.note(chaosEvent{ends: "the only API server has restarted, and nobody knows who has used its disk meanwhile"})
+	}
 	boot := kubevirtv1.StartBoot
 	c.change(t, vm, func(now *kubevirtv1.VirtualMachine) { now.Spec.StartStrategy = &boot })
 }

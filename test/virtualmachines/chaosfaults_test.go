@@ -27,14 +27,17 @@ var chaosFaults = map[string]chaosFault{
 	"vmlet-api":          chaosProgram("vmlet-api"),
 	"kubelet":            chaosComponent(cluster.Kubelet),
 	"containerd":         chaosComponent(cluster.Containerd),
-	"API server":         chaosAPIServer,
+	apiServerFault:       chaosAPIServer,
 	"cut from API":       chaosCut("the API server", cluster.ControlPlane),
 	"cut from nodes":     chaosCut("the other node's pods", cluster.OtherNodes),
 	"cut off":            chaosCut("all", cluster.ControlPlane|cluster.OtherNodes),
 	"frozen":             chaosFrozen,
 	"node":               chaosNode,
 	"node for good":      chaosOutOfService,
+	"Node deleted":       chaosNodeDeleted,
 }
+
+const apiServerFault = "API server"
 
 func faultNames() []string { return slices.Sorted(maps.Keys(chaosFaults)) }
 
@@ -112,6 +115,17 @@ func chaosNode(t *testing.T, c *chaos, _ chaosRound) (string, func() error) {
 		}
 	}
 	return fmt.Sprintf("%s was killed with [%s]", c.second.Name(), strings.Join(ended, " ")), func() error { return c.second.Boot(c.ctx) }
+}
+
+// chaosNodeDeleted deletes the Node object of a machine that runs, which its kubelet makes again when it starts,
+// before Kubernetes deletes the pods of the node: no guest may boot.
+func chaosNodeDeleted(t *testing.T, c *chaos, _ chaosRound) (string, func() error) {
+	name := c.second.Name()
+	c.kubectl(t, "delete", "node", name, "--wait=true")
+	c.kubectl(t, "wait", "--for=delete", "csinode/"+name, "--timeout=24h") // which the kubelet makes once
+	must(t, c.second.RestartKubelet(c.ctx))
+	c.kubectl(t, "wait", "--for=condition=Ready", "node/"+name, "--timeout=24h")
+	return "the Node of " + name + " was deleted, and its kubelet restarted", nil
 }
 
 // chaosOutOfService cuts a node's power, has its VMs start on the other one, and boots it then.

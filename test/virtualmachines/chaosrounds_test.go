@@ -37,8 +37,8 @@ type chaosRound struct {
 	target int
 }
 
-// everyDays is the round of make test: a guest is hibernated, and one moves, while a node is cut off. Neither may boot.
-var everyDays = chaosRound{deeds: [][]deed{{hibernated}, {moved}}, fault: "cut off", after: time.Second, lasts: 5 * time.Second}
+// everyDays is the round of make test: guests are hibernated, and one moves, while a node is cut off. None may boot.
+var everyDays = chaosRound{deeds: [][]deed{{hibernated}, {moved}, {hibernated}}, fault: "cut off", after: time.Second, lasts: 5 * time.Second}
 
 // What make chaos-cluster sets: how many rounds there are, and what they are chosen by.
 const (
@@ -71,9 +71,12 @@ const deedsARound = 4
 func chooseRound(random *rand.Rand, vms int, faults []string) chaosRound {
 	r := chaosRound{
 		fault:  faults[random.IntN(len(faults))],
-		after:  time.Duration(random.IntN(20_000)) * time.Millisecond,
-		lasts:  time.Duration(1+random.IntN(60)) * time.Second,
+		after:  time.Duration(random.IntN(8_000)) * time.Millisecond,
+		lasts:  time.Duration(1+random.IntN(15)) * time.Second,
 		target: random.IntN(1 << 16),
+	}
+	if random.IntN(4) == 0 { // long enough for what gives up, and short enough for many rounds
+		r.lasts *= 4
 	}
 	for range vms {
 		var own []deed

@@ -81,15 +81,15 @@ func install(t *testing.T, kubelet map[string]any) *installed {
 	return v
 }
 
-// newCluster has all images and volumes, and no vmlet yet.
-func newCluster(t *testing.T, o cluster.Options) *installed {
+// newCluster has all images and volumes, and no vmlet yet. more are further arguments of deploy/image for vmlet's.
+func newCluster(t *testing.T, o cluster.Options, more ...string) *installed {
 	t.Helper()
 	if _, err := guest.Cached("image-packages"); err != nil {
 		t.Skip(err)
 	}
 	ctx, folder := t.Context(), t.TempDir()
 	vmlet, control := filepath.Join(folder, "vmlet.tar"), filepath.Join(folder, "control.tar")
-	must(t, cluster.VmletImage(ctx, vmlet, vmletImage))
+	must(t, cluster.VmletImage(ctx, vmlet, vmletImage, more...))
 	must(t, cluster.ControlImage(ctx, control, controlImage))
 	o.Images, o.Storage, o.Logf = append([]string{vmlet, control}, guestImages(t)...), true, t.Logf
 	c, err := cluster.Start(ctx, o)

@@ -2,14 +2,17 @@ package virtualmachines_test
 
 import (
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/suites"
@@ -23,6 +26,7 @@ type twoNodes struct {
 	*installed
 	second *cluster.Node
 	boot   string // the guest's
+	cloud  bool   // nodes have cloud-hypervisor, too, and KVM for it
 }
 
 // TestTwoNodes takes a VM from node to node, and has the second one cut off and killed.
@@ -33,30 +37,55 @@ func TestTwoNodes(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	v := newCluster(t, cluster.Options{Nodes: 2})
-	w := &twoNodes{installed: v, second: v.Nodes()[1]}
+	var cloud []string
+	if _, err := os.Stat("/dev/kvm"); err == nil {
+		cloud = []string{"-cloud-hypervisor", cloudHypervisor(t)}
+	}
+	v := newCluster(t, cluster.Options{Nodes: 2}, cloud...)
+	w := &twoNodes{installed: v, second: v.Nodes()[1], cloud: cloud != nil}
 	must(t, w.second.Cordon(v.ctx))
 	v.deploy(t)
 	drained := w.testDrained
 	if everything.Wanted() {
 		drained = w.testDrainedByStrategy
 	}
-	for _, part := range []struct {
+	type part struct {
 		name string
 		test func(*testing.T)
-	}{
+	}
+	var long []part
+	for _, p := range []part{{nodeDeletedPart, w.testNodeDeletedForLong}, {nodeGonePart, w.testNodeGone}} {
+		if everything.Wanted() || named(p.name) {
+			long = append(long, p)
+		}
+	}
+	for _, part := range slices.Concat([]part{
 		{"hibernated on a node, resumed on another", w.testResumedElsewhere},
 		{"cut off and back", w.testCutOff},
 		{"drained", drained},
 		{"pool spread", w.testPoolSpread},
+		{"Node deleted and back", w.testNodeDeleted},
+		{"removed by force", w.testRemovedByForce},
+	}, long, []part{
 		{"killed", w.testKilled},
 		{"chaos", w.testChaos},
-	} {
+	}) {
 		v.part(t, part.name, part.test)
 		if t.Failed() { // each begins where the one before ended
 			return
 		}
 	}
+}
+
+// cloudHypervisor is the program for the image, or, where there is none, the stand-in.
+func cloudHypervisor(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("cloud-hypervisor"); err == nil {
+		return path
+	}
+	path, err := chtest.Build(t.Context(), t.TempDir())
+	must(t, err)
+	return path
 }
 
 // testResumedElsewhere: a guest that was hibernated on the first node goes on on the second.
