@@ -71,7 +71,7 @@ const (
 	OpRenew    Op = "renew"    // Renew (+ descriptors) → Renewed: another VMM has the guest; after an error the one that had it (Welcome.Renews)
 	OpReboot   Op = "reboot"   // Reboot → none: the guest has been asked (1.4)
 	OpDial     Op = "dial"     // DialTo → none, with one descriptor: a connected socket (1.4)
-	OpDriver   Op = "driver"   // Driver → none, with one descriptor: a socket connected to the program, which was started for it (those of Described.Drivers)
+	OpDriver   Op = "driver"   // Driver (+ one descriptor) → none: the program of those in Described.Drivers was started, and has the socket
 	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
 
@@ -452,8 +452,8 @@ type DialTo struct {
 	Within  time.Duration `json:"within"`
 }
 
-// Driver starts the driver of a VMM, by its name in Described.Drivers, to be asked and to plan. It ends when
-// the connection does.
+// Driver starts the driver of a VMM, by its name in Described.Drivers, to be asked and to plan. The descriptor is
+// that of a connected socket, whose other end the agent keeps to itself. The program ends when the connection does.
 type Driver struct {
 	Name string `json:"name"`
 }

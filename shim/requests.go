@@ -193,9 +193,16 @@ func (c *Client) Probe(ctx context.Context, p Probe) (*Probed, error) {
 	return ask[Probed](ctx, c, OpProbe, p)
 }
 
-// Driver connects to a VMM's driver, which the shim starts for that.
-func (c *Client) Driver(ctx context.Context, name string) (net.Conn, error) {
-	return c.socket(ctx, OpDriver, Driver{Name: name})
+// Driver has the shim start a VMM's driver, and give it the end of a connection. The file stays the caller's.
+func (c *Client) Driver(ctx context.Context, name string, end *os.File) error {
+	pending, err := c.send(ctx, Driver{Name: name}, []*os.File{end}, &call{op: OpDriver})
+	if err != nil {
+		return err
+	}
+	defer c.forget(pending)
+	r, err := c.finish(ctx, pending, nil)
+	r.drop()
+	return err
 }
 
 // Dial connects to an address from where the shim is: in a pod, from inside of it. The

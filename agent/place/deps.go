@@ -36,8 +36,8 @@ type Connection interface {
 	// Console connects to the serial console; up to backlog bytes of what was last printed
 	// come first.
 	Console(ctx context.Context, backlog int) (net.Conn, error)
-	// Driver connects to a VMM's driver in the shim's pod, which is started for that.
-	Driver(ctx context.Context, name string) (net.Conn, error)
+	// Driver starts a VMM's driver in the shim's pod with its end of a connection, which stays the caller's.
+	Driver(ctx context.Context, name string, end *os.File) error
 	// Dial connects to an address from where the shim is.
 	Dial(ctx context.Context, d shim.DialTo) (net.Conn, error)
 	Close() error

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
-	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -61,26 +60,17 @@ func (quiet) Close() error                               { return nil }
 // which the shim starts there. What it can't do is refused by the field, and what is wrong with the driver
 // ends its pod alone.
 func TestPodWithADriver(t *testing.T) {
-	serve := func(name string) (net.Conn, error) {
-		near, f, err := unixsocket.Pair("driver")
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		far, err := net.FileConn(f)
-		if err != nil {
-			return nil, err
-		}
+	serve := func(name string, conn net.Conn) error {
 		go func() {
-			_ = driverkit.Serve(context.Background(), far.(*net.UnixConn), driverkit.Stack{Version: name, VMM: strange{&vmtest.VMM{}}})
+			_ = driverkit.Serve(context.Background(), conn.(*net.UnixConn), driverkit.Stack{Version: name, VMM: strange{&vmtest.VMM{}}})
 		}()
-		return near, nil
+		return nil
 	}
 	for _, test := range []struct {
 		name    string
 		drivers []string
 		spec    string
-		connect func(name string) (net.Conn, error)
+		connect func(name string, conn net.Conn) error
 		refused string // empty: it is launched
 	}{
 		{"named", []string{"strange"}, "vmm: strange\n", serve, ""},
@@ -88,11 +78,8 @@ func TestPodWithADriver(t *testing.T) {
 		{"not in the image", nil, "vmm: strange\n", serve, "strange"},
 		{"what it can't do", []string{"strange"}, "vmm: strange\ndevices: {tpm: {}}\n", serve, "devices.tpm"},
 		{"another by its own words", []string{"other"}, "vmm: other\n", serve, `says that it is for "strange"`},
-		{"that can't be started", []string{"strange"}, "vmm: strange\n", func(string) (net.Conn, error) { return nil, errors.New("no such program") }, "no such program"},
-		{"that ends", []string{"strange"}, "vmm: strange\n", func(name string) (net.Conn, error) {
-			c, err := serve(name)
-			return c, errors.Join(err, c.(*net.UnixConn).CloseWrite())
-		}, "strange's driver"},
+		{"that can't be started", []string{"strange"}, "vmm: strange\n", func(string, net.Conn) error { return errors.New("no such program") }, "no such program"},
+		{"that ends", []string{"strange"}, "vmm: strange\n", func(_ string, conn net.Conn) error { return conn.Close() }, "strange's driver"},
 		{"a name that is none", []string{"../qemu"}, "vmm: qemu\n", serve, "can't be a VMM's name"},
 		{"too many", make([]string, maxDrivers+1), "", serve, "17 drivers"},
 	} {

@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
@@ -178,15 +179,16 @@ func (h *placement) opener(name string) func() (*net.UnixConn, func() error, err
 			return nil, nil, err
 		}
 		defer s.Close()
-		conn, err := s.Driver(ctx, name)
+		// Of a descriptor that comes from a pod others could clear O_NONBLOCK: the agent makes the socket.
+		conn, end, err := unixsocket.Pair("driver")
 		if err != nil {
 			return nil, nil, err
 		}
-		unix, is := conn.(*net.UnixConn)
-		if !is {
-			return nil, nil, errors.Join(errors.New("what the shim has connected to is no unix socket"), conn.Close())
+		defer end.Close()
+		if err := s.Driver(ctx, name, end); err != nil {
+			return nil, nil, errors.Join(err, conn.Close())
 		}
-		return unix, nil, nil
+		return conn.(*net.UnixConn), nil, nil
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *Server) dispatch(c *conn, r shim.Request, files []*os.File) (work, erro
 	case shim.OpDial:
 		return decoded(r, s.guests.dial)
 	case shim.OpDriver:
-		return decoded(r, s.beginDriver)
+		return decoded(r, func(args *shim.Driver) (work, error) { return s.beginDriver(args, files) })
 	case shim.OpRelease:
 		return decoded(withArgs(r), s.beginRelease)
 	}

@@ -17,17 +17,12 @@ import (
 type oneWord []string
 
 func (l oneWord) Names() []string { return l }
-func (l oneWord) Start(name string) (*os.File, error) {
+func (l oneWord) Start(name string, end *os.File) error {
 	if name == "broken" {
-		return nil, errors.New("it has no libraries")
+		return errors.New("it has no libraries")
 	}
-	near, far, err := unixsocket.Pair(name)
-	if err != nil {
-		return nil, err
-	}
-	defer near.Close()
-	_, err = io.WriteString(near, "driver "+name)
-	return far, err
+	_, err := io.WriteString(end, "driver "+name)
+	return err
 }
 
 // TestDrivers: an agent is told of the drivers in the pod's image, and connected to those alone.
@@ -40,22 +35,26 @@ func TestDrivers(t *testing.T) {
 		t.Errorf("drivers are %v", d.Drivers)
 	}
 	d.Done()
-	conn, err := s.client.Driver(s.ctx, "microvm")
+	near, end, err := unixsocket.Pair("driver")
 	s.check(err)
-	defer conn.Close()
-	if said, err := io.ReadAll(conn); string(said) != "driver microvm" || err != nil {
-		t.Errorf("it says %q, %v", said, err)
-	}
-	_, err = s.client.Driver(s.ctx, "other")
-	wantCode(t, err, shim.CodeInvalid)
-	if _, err = s.client.Driver(s.ctx, "broken"); err == nil {
+	defer near.Close()
+	s.check(s.client.Driver(s.ctx, "microvm", end))
+	wantCode(t, s.client.Driver(s.ctx, "other", end), shim.CodeInvalid)
+	if err := s.client.Driver(s.ctx, "broken", end); err == nil {
 		t.Error("a driver that can't be started is there")
+	}
+	end.Close() // nobody else has it any more
+	if said, err := io.ReadAll(near); string(said) != "driver microvm" || err != nil {
+		t.Errorf("it says %q, %v", said, err)
 	}
 }
 
 // TestNoDrivers: a shim that is in no pod has none.
 func TestNoDrivers(t *testing.T) {
 	s := newScene(t, nil)
-	_, err := s.client.Driver(s.ctx, "microvm")
-	wantCode(t, err, shim.CodePrecondition)
+	near, end, err := unixsocket.Pair("driver")
+	s.check(err)
+	defer near.Close()
+	defer end.Close()
+	wantCode(t, s.client.Driver(s.ctx, "microvm", end), shim.CodePrecondition)
 }

@@ -89,8 +89,8 @@ type Pod struct {
 type Drivers interface {
 	// Names are their VMMs'.
 	Names() []string
-	// Start starts the one of a name, and returns the other end of its connection.
-	Start(name string) (*os.File, error)
+	// Start starts the one of a name with its end of a connection, which stays the caller's.
+	Start(name string, end *os.File) error
 }
 
 // Credential is a folder with a Secret of the pod's, which the guest's agent brings into the

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"os"
 	"slices"
 	"time"
 
@@ -38,19 +39,23 @@ func (s *Server) describe(args *shim.Describe) (work, error) {
 }
 
 // beginDriver starts a driver of the pod's image for an agent, which asks it and has it plan.
-func (s *Server) beginDriver(args *shim.Driver) (work, error) {
+func (s *Server) beginDriver(args *shim.Driver, files []*os.File) (work, error) {
 	if s.o.Pod == nil || s.o.Pod.Drivers == nil {
 		return nil, fault.Precondition("this shim is in no pod whose image has drivers")
 	}
+	if len(files) != 1 {
+		return nil, fault.New(shim.CodeInvalid, "", "%d descriptors came with the request, and the driver has one", len(files))
+	}
+	if !slices.Contains(s.o.Pod.Drivers.Names(), args.Name) {
+		return nil, fault.New(shim.CodeInvalid, "name", "the image has no driver %.63q", args.Name)
+	}
+	end, err := duplicate(files[0])
+	if err != nil {
+		return nil, err
+	}
 	return func() (any, error) {
-		if !slices.Contains(s.o.Pod.Drivers.Names(), args.Name) {
-			return nil, fault.New(shim.CodeInvalid, "name", "the image has no driver %.63q", args.Name)
-		}
-		f, err := s.o.Pod.Drivers.Start(args.Name)
-		if err != nil {
-			return nil, err
-		}
-		return f, nil
+		defer end.Close()
+		return nil, s.o.Pod.Drivers.Start(args.Name, end)
 	}, nil
 }
 

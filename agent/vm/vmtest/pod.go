@@ -18,8 +18,8 @@ type Pod struct {
 	None      bool            // it says that it is in no pod
 	Launching bool            // it says that an earlier agent's launch is under way
 	Keep      json.RawMessage // what it says to have kept; nil: what it was given
-	// Driver connects to the driver of a VMM in its image; nil: there is none.
-	Driver   func(name string) (net.Conn, error)
+	// Driver is the driver of a VMM in its image, which serves a connection; nil: there is none.
+	Driver   func(name string, conn net.Conn) error
 	RunDir   string
 	StateDir string
 	RunID    string

@@ -310,11 +310,15 @@ func (c *Shim) Reboot(_ context.Context, button bool) error {
 }
 
 // Driver connects to the pod's.
-func (c *Shim) Driver(_ context.Context, name string) (net.Conn, error) {
+func (c *Shim) Driver(_ context.Context, name string, end *os.File) error {
 	if c.proc.Pod == nil || c.proc.Pod.Driver == nil {
-		return nil, refuse("no drivers")
+		return refuse("no drivers")
 	}
-	return c.proc.Pod.Driver(name)
+	conn, err := net.FileConn(end)
+	if err != nil {
+		return err
+	}
+	return c.proc.Pod.Driver(name, conn)
 }
 
 // Dial is answered by an echo, whose first line is the address.

@@ -24,6 +24,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/sysfs"
@@ -352,7 +353,16 @@ const driverSocket = "driver.sock"
 func (s Shims) DialSocket(_ context.Context, runDir, name string) (net.Conn, error) {
 	p, err := s.find(runDir)
 	if err == nil && name == driverSocket && p.Pod != nil && p.Pod.Driver != nil {
-		return p.Pod.Driver("")
+		near, end, err := unixsocket.Pair(name)
+		if err != nil {
+			return nil, err
+		}
+		defer end.Close()
+		far, err := net.FileConn(end)
+		if err != nil {
+			return nil, err
+		}
+		return near, p.Pod.Driver("", far)
 	}
 	return &Conn{proc: p}, err
 }

@@ -50,11 +50,11 @@ func isName(name string) bool {
 	return name != "" && len(name) <= maxProgramName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// Start starts the driver of a VMM, which ends with the connection that it returns the other end of. One
-// that does not end makes room when more are started.
-func (p *Programs) Start(name string) (*os.File, error) {
+// Start starts the driver of a VMM with its end of a connection, which stays the caller's. It ends with the
+// connection. One that does not makes room when more are started.
+func (p *Programs) Start(name string, end *os.File) error {
 	if !isName(name) {
-		return nil, fmt.Errorf("%.63q is no VMM's name", name)
+		return fmt.Errorf("%.63q is no VMM's name", name)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,13 +63,11 @@ func (p *Programs) Start(name string) (*os.File, error) {
 		_ = p.running[0].Close()
 		p.running = p.running[1:]
 	}
-	d, err := process.Start(process.Options{Program: filepath.Join(p.Folder, name), Log: p.Log})
-	if err != nil {
-		return nil, err
+	d, err := process.Start(process.Options{Program: filepath.Join(p.Folder, name), End: end, Log: p.Log})
+	if err == nil {
+		p.running = append(p.running, d)
 	}
-	p.running = append(p.running, d)
-	defer d.Conn.Close()
-	return d.Conn.File()
+	return err
 }
 
 func ended(d *process.Process) bool {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/vmm/driverkit"
 	"github.com/vmlet/vmlet/vmm/remote/wire"
 )
@@ -74,16 +75,16 @@ func TestStart(t *testing.T) {
 	p := &Programs{Folder: folder}
 	var peers []*wire.Peer
 	for range maxStarted + 1 {
-		f, err := p.Start("microvm")
+		own, end, err := unixsocket.Pair("driver")
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := net.FileConn(f)
-		f.Close()
+		err = p.Start("microvm", end)
+		end.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer := wire.NewPeer(conn.(*net.UnixConn), nil)
+		peer := wire.NewPeer(own.(*net.UnixConn), nil)
 		defer peer.Close()
 		peers = append(peers, peer)
 	}
@@ -94,8 +95,7 @@ func TestStart(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"../microvm", "", "other"} {
-		if f, err := p.Start(name); err == nil {
-			f.Close()
+		if err := p.Start(name, nil); err == nil {
 			t.Errorf("%q was started", name)
 		}
 	}

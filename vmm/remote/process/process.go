@@ -44,12 +44,15 @@ type Options struct {
 	// Listener is a listening socket on which it serves agents; nil: none. It stays the
 	// caller's.
 	Listener *os.File
-	Log      *slog.Logger
+	// End is its end of a connection that somebody else has the other end of; nil: there is a new one, see
+	// Process.Conn. It stays the caller's.
+	End *os.File
+	Log *slog.Logger
 }
 
 // Process is a driver's program that runs.
 type Process struct {
-	// Conn is the connection to it. It is the caller's.
+	// Conn is the connection to it; nil with Options.End. It is the caller's.
 	Conn *net.UnixConn
 	proc *os.Process
 	done chan struct{}
@@ -59,26 +62,35 @@ type Process struct {
 
 // Start starts the program. It dies with this process.
 func Start(o Options) (*Process, error) {
-	conn, other, err := unixsocket.Pair("driver")
-	if err != nil {
-		return nil, err
+	p := &Process{done: make(chan struct{})}
+	if o.End == nil {
+		conn, other, err := unixsocket.Pair("driver")
+		if err != nil {
+			return nil, err
+		}
+		defer other.Close()
+		p.Conn, o.End = conn.(*net.UnixConn), other
 	}
-	defer other.Close()
 	output, input, err := os.Pipe()
 	if err != nil {
-		conn.Close()
+		p.hangUp()
 		return nil, err
 	}
 	defer input.Close()
-	p := &Process{Conn: conn.(*net.UnixConn), done: make(chan struct{})}
 	started := make(chan error)
-	go p.run(command(o, other, input), output, o.Log, started)
+	go p.run(command(o, o.End, input), output, o.Log, started)
 	if err := <-started; err != nil {
-		conn.Close()
+		p.hangUp()
 		output.Close()
 		return nil, fmt.Errorf("start driver %s: %w", o.Program, err)
 	}
 	return p, nil
+}
+
+func (p *Process) hangUp() {
+	if p.Conn != nil {
+		p.Conn.Close()
+	}
 }
 
 func command(o Options, conn, output *os.File) *exec.Cmd {
@@ -194,7 +206,7 @@ func (p *Process) Explain(err error) error {
 
 // Close kills the program and waits for its end.
 func (p *Process) Close() error {
-	p.Conn.Close()
+	p.hangUp()
 	err := p.proc.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
