@@ -176,6 +176,9 @@ CLUSTER_IMAGE ?= vmlet.invalid/vmlet-cluster:local
 CLOUD_HYPERVISOR ?=
 CLOUD_HYPERVISOR_FIRMWARE ?=
 
+# Static programs that speak the driver protocol, each named after its VMM.
+DRIVERS ?=
+
 # --any: Debian's packages as they were fetched last time.
 PACKAGES ?=
 
@@ -187,7 +190,7 @@ node-image:
 	@mkdir -p dist
 	packages=$$(deploy/image/packages $(PACKAGES)) && $(GO) run ./deploy/image -programs $(BIN) -packages "$$packages" \
 	  -reference $(IMAGE) -version $(VERSION) -cloud-hypervisor "$(CLOUD_HYPERVISOR)" \
-	  -cloud-hypervisor-firmware "$(CLOUD_HYPERVISOR_FIRMWARE)" -o dist/vmlet-image.tar
+	  -cloud-hypervisor-firmware "$(CLOUD_HYPERVISOR_FIRMWARE)" $(DRIVERS:%=-driver %) -profiles deploy/stacks -o dist/vmlet-image.tar
 
 cluster-image:
 	@mkdir -p dist

@@ -11,7 +11,9 @@ import (
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/vmm/described"
 )
 
 // kubeClient is the client of the API server; nil if the agent has to do with
@@ -97,6 +99,7 @@ type factSource struct {
 type factState struct {
 	document   *capabilitiesv1.Capabilities // nil: none yet
 	cpuManager *bool                        // nil: not known
+	stack      string                       // a described.Report, encoded; empty: no stack's image is here
 }
 
 func newFactSource(n *node.Node) *factSource {
@@ -122,14 +125,23 @@ func (s *factSource) follow(ctx context.Context) {
 }
 
 func (s *factSource) take(doc *capabilitiesv1.Capabilities) {
-	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager}, doc != f.document })
+	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager, f.stack}, doc != f.document })
 }
 
 // takeCPUManager takes how the kubelet gives CPUs.
 func (s *factSource) takeCPUManager(static bool) {
 	s.state.Update(func(f factState) (factState, bool) {
-		return factState{f.document, &static}, f.cpuManager == nil || *f.cpuManager != static
+		return factState{f.document, &static, f.stack}, f.cpuManager == nil || *f.cpuManager != static
 	})
+}
+
+// takeStack takes what the VMMs in a virtualisation stack's image say; nil: there is none any more.
+func (s *factSource) takeStack(r *described.Report) {
+	text := ""
+	if r != nil {
+		text = r.Encode()
+	}
+	s.state.Update(func(f factState) (factState, bool) { return factState{f.document, f.cpuManager, text}, f.stack != text })
 }
 
 // Changed is closed when a document comes or the kubelet gives CPUs otherwise.
@@ -149,6 +161,9 @@ func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeo
 		return nodeobject.Facts{}, err
 	}
 	facts := nodeobject.Facts{Labels: labels.GetLabels(), CPUManager: state.cpuManager}
+	if state.stack != "" {
+		facts.Annotations = map[string]string{contract.AnnotationStack: state.stack}
+	}
 	facts.Schedulable, facts.Reason = schedulable(state.document)
 	return facts, nil
 }

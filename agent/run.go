@@ -195,7 +195,7 @@ func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node
 
 // podVMs are those of the node's pods; fail ends the agent.
 func (p *program) podVMs(life context.Context, fail func(error)) (*podvm.Runner, error) {
-	o := podvm.Options{Manager: p.vms, Node: p.node, Client: p.kube, KubeletDir: p.cfg.DevicePlugins.KubeletDir, StateDir: p.cfg.StateDir, Log: p.cfg.Log}
+	o := podvm.Options{Manager: p.vms, Node: p.node, Client: p.kube, KubeletDir: p.cfg.DevicePlugins.KubeletDir, StateDir: p.cfg.StateDir, Report: p.published.source.takeStack, Log: p.cfg.Log}
 	client, err := p.networkHelper(life, fail)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,9 @@ const (
 
 // Annotations of a Node.
 const (
+	// AnnotationStack is what the VMMs in the image of the cluster's virtualisation stack say there
+	// (vmm/described, Report).
+	AnnotationStack = "node.vmlet.io/virtualization-stack"
 	// AnnotationHeartbeat is when the Node was last written, RFC 3339.
 	AnnotationHeartbeat = "kubevirt.io/heartbeat"
 	// AnnotationSkipLabels is KubeVirt's: labels of the machine's abilities stay as

@@ -223,6 +223,10 @@ type Described struct {
 	// Drivers are the VMMs that the pod's image has programs for which speak the driver protocol; each is
 	// reached by OpDriver. None: an older shim's.
 	Drivers []string `json:"drivers,omitempty"`
+	// Stack is the virtualisation profile whose image this is, where the pod is there for no VM and its VMMs
+	// are to be asked alone; StackError is why vmlet's own could not be.
+	Stack      string `json:"stack,omitempty"`
+	StackError string `json:"stackError,omitempty"`
 
 	held *share // of the client's room, see Done
 }

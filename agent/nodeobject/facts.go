@@ -27,6 +27,8 @@ type Facts struct {
 	// Labels of what the machine can do. They include those that depend on what could
 	// not be probed, with their former values.
 	Labels map[string]string
+	// Annotations beside them.
+	Annotations map[string]string
 	// Schedulable: VMs can be started; nil: not known.
 	Schedulable *bool
 	// Reason why, for people.
@@ -40,6 +42,9 @@ func (f Facts) fields() (known map[field]string, unknown map[field]bool) {
 	known, unknown = map[field]string{}, map[field]bool{}
 	for key, value := range f.Labels {
 		known[label(key)] = value
+	}
+	for key, value := range f.Annotations {
+		known[annotation(key)] = value
 	}
 	for key, state := range map[string]*bool{contract.LabelSchedulable: f.Schedulable, contract.LabelCPUManager: f.CPUManager} {
 		if state == nil {

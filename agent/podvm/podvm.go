@@ -22,6 +22,7 @@ import (
 	"github.com/vmlet/vmlet/internal/inotify"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm/described"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
@@ -88,6 +89,7 @@ type Runner struct {
 	namespace func(shim.ShimProcess) (*os.File, error)
 	words
 	recent recentVMMs
+	stack  stack
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
 	volumes inotify.Shared
@@ -108,7 +110,10 @@ type Options struct {
 	Networks networkMaker
 	// KubeletDir is the kubelet's --root-dir, StateDir the agent's folder that survives a reboot.
 	KubeletDir, StateDir string
-	Log                  *slog.Logger
+	// Report takes what the VMMs in a virtualisation stack's image say on this node; nil: there is no such
+	// image here any more.
+	Report func(*described.Report)
+	Log    *slog.Logger
 }
 
 // New makes a Runner; Run has it run VMs.
@@ -122,6 +127,7 @@ func New(o Options) (*Runner, error) {
 		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom), taker: new(filesocket.Taker),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
+	p.stack = stack{namespace: o.Client.Namespace(), report: o.Report}
 	p.run = func(ctx context.Context) error {
 		ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
 		o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
@@ -148,6 +154,7 @@ func (p *Runner) serve(ctx context.Context, v pods.Volume) {
 	defer announced.Close()
 	defer p.manager.Go(func() { p.forget(v.UID) })
 	defer p.arrivals.looked(v)
+	defer p.surveyEnds(v)
 	// What a pod does with its volume is not to keep the agent busy.
 	often := rate.NewLimiter(rate.Every(vm.DialInterval), vm.DialBurst)
 	for often.Wait(ctx) == nil {
@@ -194,6 +201,12 @@ func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 		}
 		if ctx.Err() != nil {
 			break // the agent ends or the pod does
+		}
+		if errors.Is(err, errSurveyed) {
+			if idle(ctx, conn, surveyEvery) != nil {
+				break
+			}
+			continue
 		}
 		if errors.As(err, new(*vm.RunsError)) {
 			log.warn("failed to follow a VM that has gone on from its image: adopting it", err)

@@ -49,6 +49,9 @@ func (p *Runner) take(ctx context.Context, v pods.Volume, conn place.Shim, peer 
 	if err != nil {
 		return nil, err
 	}
+	if described.stack != "" {
+		return nil, p.survey(ctx, v, h, described)
+	}
 	if w := conn.Welcome(); w.VMMPID != 0 {
 		return p.adopt(ctx, h, w, described)
 	}
@@ -120,8 +123,9 @@ func (p *Runner) grant(ctx context.Context, h *placement) error {
 
 // wanted is what a shim in a pod is there for.
 type wanted struct {
-	spec   *specv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
-	paused bool                       // the guest stays paused once its VMM is up
+	stack, stackError string                     // the pod is there for no VM: see survey
+	spec              *specv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
+	paused            bool                       // the guest stays paused once its VMM is up
 	// image and how to restore it; nil: it was restored by an earlier agent.
 	image   *vm.Image
 	restore vm.RestoreOptions
@@ -151,6 +155,9 @@ func (p *Runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if d.Stack != "" {
+		return &wanted{stack: fault.Clip(d.Stack, maxName), stackError: fault.Clip(d.StackError, fault.MaxMessage)}, nil
 	}
 	if d.Restore == nil {
 		s, err := p.specification(h, d)

@@ -31,7 +31,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	c.developer(s.DeveloperConfiguration, &faults)
 	c.hypervisor(s, &faults)
 	c.nodes(s, &faults)
-	c.stack(s.VirtualizationProfile, &faults)
+	c.stack(s.VirtualizationProfile, kv.Status.VirtualizationStack, &faults)
 	c.placement(&kv.Spec)
 	c.network(s.Network, &faults)
 	if s.SMBIOS != nil {

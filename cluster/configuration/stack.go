@@ -1,6 +1,7 @@
 package configuration
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -65,7 +66,7 @@ func (s *Stack) add(v described.VMM) error {
 func (s Stack) Mutates() bool { return s.Webhooks != nil && len(s.Webhooks.MutatingWebhooks) > 0 }
 
 // stack reads the profile. A part of it that has a fault has no effect.
-func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ignored) {
+func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, found *kubevirtv1.VirtualizationStackStatus, faults *[]Ignored) {
 	const field = "configuration.virtualizationProfile"
 	if p == nil {
 		return
@@ -75,6 +76,7 @@ func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ign
 		return
 	}
 	c.Stack.Name = p.Name
+	c.found(p, found)
 	c.components(p, faults)
 	launcher := p.VirtLauncher
 	c.Stack.Launcher = launcher.VirtLauncherImage
@@ -84,6 +86,19 @@ func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ign
 		c.Stack.Overhead = new(o.DeepCopy())
 	}
 	c.Stack.Webhooks = webhooks(p.PluginWebhooks, field+".pluginWebhooks", faults)
+}
+
+// found takes in the VMMs that nodes have found drivers for in the profile's image.
+func (c *Configuration) found(p *kubevirtv1.VirtualizationProfile, found *kubevirtv1.VirtualizationStackStatus) {
+	if found == nil || found.Name != p.Name || found.Image != p.VirtLauncher.VirtLauncherImage {
+		return
+	}
+	for _, f := range found.VMMs {
+		var v described.VMM
+		if f.Description != "" && json.Unmarshal([]byte(f.Description), &v) == nil && v.ID == f.Name {
+			_ = c.Stack.add(v) // one with the name of another is not used
+		}
+	}
 }
 
 // components reads what the controller also tells nodes, and which hypervisor and VMM VMs get that name none.

@@ -87,6 +87,7 @@ func (i *Installation) Setup(m manager.Manager) error {
 		Watches(&corev1.Namespace{}, one, named(i.Namespace)).
 		Watches(&appsv1.Deployment{}, one).
 		Watches(&appsv1.DaemonSet{}, one).
+		Watches(&corev1.Node{}, one, builder.WithPredicates(surveyed())).
 		Watches(&admissionv1.MutatingWebhookConfiguration{}, one, named(ConfigurationName)).
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, one, named(ConfigurationName)).
 		Watches(Definition(), one, named(kinds()...)).
@@ -145,7 +146,7 @@ func (i *Installation) configure(ctx context.Context, namespace *corev1.Namespac
 	if err == nil && c.Stack.Webhooks == nil { // vmlet's own are called for all requests by now
 		err = i.removePlugin(ctx)
 	}
-	return errors.Join(fault, err, i.announce(ctx, namespace), i.tellNodes(ctx, c))
+	return errors.Join(fault, err, i.announce(ctx, namespace), i.tellNodes(ctx, c), i.askStack(ctx, c))
 }
 
 // other says that vmlet is installed in another namespace as well, by whose the webhook
@@ -184,7 +185,7 @@ func (i *Installation) Leave(ctx context.Context) error {
 
 // withdraw sees to it that no request waits for a vmlet-api that is gone.
 func (i *Installation) withdraw(ctx context.Context) error {
-	return errors.Join(i.removePlugin(ctx), i.deleteWebhooks(ctx), i.deleteAPIServices(ctx))
+	return errors.Join(i.removePlugin(ctx), i.removeStack(ctx), i.deleteWebhooks(ctx), i.deleteAPIServices(ctx))
 }
 
 // installed returns vmlet's namespace; nil: it or vmlet-controller's Deployment is being

@@ -42,6 +42,10 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stack, err := i.reports(ctx)
+	if err != nil {
+		return err
+	}
 	var faults []error
 	chosen := settings.Chosen(all.Items, i.Configuration)
 	for n := range all.Items {
@@ -57,7 +61,7 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 		case kv.UID != chosen.UID:
 			kv.Status = ignored(kv, "ExistingKubeVirt", fmt.Sprintf("KubeVirt %s/%s is older and is the cluster's configuration: delete this one, which has no effect", chosen.Namespace, chosen.Name))
 		default:
-			kv.Status = i.status(kv, missing)
+			kv.Status = i.status(kv, missing, stack)
 		}
 		kubevirtv1.SetTransitionTimes(kv.Status.Conditions, before.Conditions, metav1.Now())
 		if equality.Semantic.DeepEqual(before, kv.Status) {
@@ -96,7 +100,7 @@ func unavailable(err error, kind, namespace, name string, pods int32) (string, e
 
 // status is that of the KubeVirt object which counts. missing says which of vmlet's programs does
 // not run.
-func (i *Installation) status(kv *kubevirtv1.KubeVirt, missing string) kubevirtv1.KubeVirtStatus {
+func (i *Installation) status(kv *kubevirtv1.KubeVirt, missing string, found stackReports) kubevirtv1.KubeVirtStatus {
 	c, unused := configuration.From(kv)
 	s := *kv.Status.DeepCopy()
 	s.OperatorVersion, s.ObservedKubeVirtVersion, s.TargetKubeVirtVersion = i.Version, observed, observed
@@ -122,6 +126,9 @@ func (i *Installation) status(kv *kubevirtv1.KubeVirt, missing string) kubevirtv
 		s.Conditions = append(s.Conditions, kubevirtv1.Condition{
 			Type: settingsIgnored, Status: metav1.ConditionTrue, Reason: "NoEffect", Message: sentence(unused),
 		})
+	}
+	if s.VirtualizationStack = found.status(c.Stack); s.VirtualizationStack != nil {
+		s.Conditions = append(s.Conditions, stackCondition(s.VirtualizationStack))
 	}
 	for n := range s.Conditions {
 		s.Conditions[n].ObservedGeneration = kv.Generation

@@ -75,6 +75,9 @@ package main
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet-plugin,verbs=get;list;watch;update;delete
 // +kubebuilder:rbac:groups=apps,resources=deployments,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=patch;delete
+// The pods in which nodes ask the image of a virtualisation stack.
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,namespace=vmlet,verbs=create
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=vmlet-stack,namespace=vmlet,verbs=patch;delete
 // +kubebuilder:rbac:groups="",resources=services,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups="",resources=services,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;list;watch;update;delete

@@ -52,6 +52,7 @@ type podOptions struct {
 	preparation                         string // its file; empty: there is nothing to make
 	restore                             shim.PodRestore
 	paused                              bool
+	stack                               string
 	noConsoleLog                        bool
 	credentials                         []server.Credential
 	grace, awaitSave                    time.Duration
@@ -78,6 +79,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.Func("credentials", "SSH keys and passwords for the guest's agent to set, `JSON`: a list of {folder, users}, where a folder without users has passwords", func(text string) error {
 		return json.Unmarshal([]byte(text), &o.credentials)
 	})
+	flags.StringVar(&o.stack, "stack", "", "run no VM: have the node's agent ask the VMMs of this image, which is that of the virtualisation profile `NAME`")
 	flags.BoolVar(&o.paused, "paused", false, "leave the guest paused before its first instruction, or as the image has it, until somebody resumes it")
 	flags.BoolVar(&o.noConsoleLog, "no-console-log", false, "keep what the guest prints on its console out of the container's log")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
@@ -101,7 +103,9 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	switch {
 	case flags.NArg() > 1:
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(1))
-	case o.specification == "" && o.restore.Directory == "":
+	case o.stack != "" && (o.specification != "" || o.restore.Directory != "" || o.preparation != ""):
+		return o, errors.New("--stack is for a pod that runs no VM")
+	case o.stack == "" && o.specification == "" && o.restore.Directory == "":
 		return o, errors.New("name the specification's file, or --restore an image")
 	case o.specification != "" && o.restore.Directory != "":
 		return o, fmt.Errorf("%s: an image has its own specification: leave out the one or --restore", o.specification)
@@ -326,7 +330,10 @@ func (o podOptions) makeState() error {
 // describe is what the agent gets. What the VM goes on from is there then, unless it is in a volume
 // that is still to be attached.
 func (o podOptions) describe(ctx context.Context) (shim.Described, error) {
-	d := shim.Described{Paused: o.paused}
+	d := shim.Described{Paused: o.paused, Stack: o.stack}
+	if o.stack != "" {
+		return d, nil
+	}
 	if o.restore.Directory == "" {
 		content, err := readBounded(o.specification, shim.MaxPodSpecification)
 		d.Specification, d.SpecificationName = content, o.specification

@@ -24,6 +24,8 @@ type options struct {
 	cloudHypervisor, firmware string
 	// drivers are programs of the driver protocol.
 	drivers []string
+	// profiles is a folder for virtualisation profiles of the image; empty: none are written.
+	profiles string
 	// cluster: the image of the programs that a cluster has beside its nodes'.
 	cluster bool
 }
@@ -48,6 +50,7 @@ func main() {
 		o.drivers = append(o.drivers, file)
 		return nil
 	})
+	flag.StringVar(&o.profiles, "profiles", "", "`FOLDER` for a virtualisation profile of the image for each VMM that it has beside QEMU")
 	flag.Parse()
 	digest, err := run(o)
 	if err != nil {
@@ -68,6 +71,9 @@ func run(o options) (string, error) {
 	}
 	all, err := layers(o, a)
 	if err != nil {
+		return "", err
+	}
+	if err := writeProfiles(o); err != nil {
 		return "", err
 	}
 	return ociimage.Write(o.out, ociimage.Image{

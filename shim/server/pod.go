@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"slices"
 	"time"
@@ -34,6 +35,9 @@ func (s *Server) describe(args *shim.Describe) (work, error) {
 		defer cancel()
 		var err error
 		out.VMMs, err = s.o.Pod.Probe(ctx)
+		if err != nil && out.Stack != "" { // what is wrong with the image is what is asked for
+			out.VMMs, out.StackError, err = json.RawMessage("[]"), err.Error(), nil
+		}
 		return &out, err
 	}, nil
 }

@@ -3,6 +3,7 @@ package virtualmachines_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,7 @@ func (v *installed) testDriverStack(t *testing.T) {
 	v.eventually(t, func() bool { return v.api.Create(v.ctx, named.DeepCopy(), client.DryRunAll) == nil },
 		func() string { return "the stack's VMM can't be named" })
 	v.agentsKnow(t, func(config string) bool { return strings.Contains(config, microVM) })
+	v.stackWorks(t)
 	v.create(t, withoutNetwork(machine(t, "strange", kubevirtv1.RunStrategyAlways, counting)))
 	pod := v.onMicroVM(t, "strange")
 	v.pausesOnCloudHypervisor(t, "strange")
@@ -69,6 +71,30 @@ func (v *installed) testDriverStack(t *testing.T) {
 	}
 	v.remove(t, machine(t, "plain", "", idle))
 	v.noMachine(t, "plain")
+}
+
+// stackWorks: the node has asked the image's driver, the KubeVirt object says what came of it, and admission
+// refuses by the VM's field what its VMM has not.
+func (v *installed) stackWorks(t *testing.T) {
+	t.Helper()
+	var kv kubevirtv1.KubeVirt
+	v.eventually(t, func() bool {
+		must(t, v.api.Get(v.ctx, client.ObjectKey{Namespace: "vmlet", Name: "kubevirt"}, &kv))
+		s := kv.Status.VirtualizationStack
+		return s != nil && s.Nodes == 1 && s.AnsweringNodes == 1 && isTrue(condition(kv.Status.Conditions, "VirtualizationStackReady")) &&
+			slices.ContainsFunc(s.VMMs, func(m kubevirtv1.VirtualizationStackVMM) bool {
+				return m.Name == microVM && m.WorkingNodes == 1 && m.Version != "" && m.Description != ""
+			})
+	}, func() string { return "the stack is " + text(&kv) })
+	wrong := instance(t, "wrong", idle)
+	wrong.Annotations = map[string]string{contract.AnnotationVMM: microVM}
+	wrong.Spec.Domain.Devices.AutoattachPodInterface = new(false)
+	wrong.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "scratch", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusSATA}}}
+	wrong.Spec.Volumes = []kubevirtv1.Volume{{Name: "scratch", EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("1Mi")}}}
+	v.eventually(t, func() bool {
+		err := v.api.Create(v.ctx, wrong.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "disks[0]") && strings.Contains(err.Error(), "microvm has disks on virtio alone")
+	}, func() string { return "a disk on a bus that microvm has not is admitted" })
 }
 
 // withoutNetwork is a VM as microvm can run it, which can be hibernated.

@@ -91,3 +91,29 @@ func TestValidateByTraits(t *testing.T) {
 		}
 	}
 }
+
+// TestReport: what nodes say is bounded where it is written, and where it is read.
+func TestReport(t *testing.T) {
+	small := Report{Profile: "own", Image: "a", VMMs: []Found{{VMM: VMM{ID: "strange"}, Hypervisors: map[string]string{"kvm": ""}}}}
+	got, err := Decode(small.Encode())
+	if err != nil || !got.VMMs[0].Works() {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	large := small
+	large.VMMs = []Found{{VMM: VMM{ID: "strange", Version: strings.Repeat("9", MaxReport)}}}
+	if got, err := Decode(large.Encode()); err != nil || got.Error == "" || len(got.VMMs) != 0 {
+		t.Errorf("what is too long is read as %+v, %v", got, err)
+	}
+	for name, text := range map[string]string{
+		"too long": strings.Repeat(" ", MaxReport+1), "no report": "[]", "a name that is none": `{"vmms":[{"vmm":{"name":"A B"}}]}`,
+		"too many": `{"vmms":[` + strings.TrimSuffix(strings.Repeat(`{"vmm":{"name":"a"}},`, maxVMMs+1), ",") + `]}`,
+	} {
+		if got, err := Decode(text); err == nil {
+			t.Errorf("%s: read as %+v", name, got)
+		}
+	}
+	said, err := Decode(`{"vmms":[{"vmm":{"name":"a"},"error":"` + strings.Repeat("e", 2*maxReason) + `"}]}`)
+	if err != nil || len(said.VMMs[0].Error) != maxReason {
+		t.Errorf("a reason of %d bytes is taken, %v", len(said.VMMs[0].Error), err)
+	}
+}

@@ -282,6 +282,56 @@ type KubeVirtStatus struct {
 	// Addresses for migrations between clusters.
 	// +optional
 	SynchronizationAddresses []string `json:"synchronizationAddresses,omitempty"`
+	// The virtualisation stack that the virtualizationProfile names, by what its launcher's image says on the nodes.
+	// vmlet's own.
+	// +optional
+	VirtualizationStack *VirtualizationStackStatus `json:"virtualizationStack,omitempty"`
+}
+
+// VirtualizationStackStatus is what nodes found in the image of a virtualisation stack.
+type VirtualizationStackStatus struct {
+	// Name of the profile.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Image that was asked.
+	// +optional
+	Image string `json:"image,omitempty"`
+	// Nodes on which it is to be asked.
+	Nodes int32 `json:"nodes"`
+	// Nodes that have answered.
+	AnsweringNodes int32 `json:"answeringNodes"`
+	// VMMs in the image.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	VMMs []VirtualizationStackVMM `json:"vmms,omitempty"`
+	// Why it does not work on some node, for the first of them.
+	// +optional
+	// +listType=map
+	// +listMapKey=node
+	Failures []VirtualizationStackFailure `json:"failures,omitempty"`
+}
+
+// VirtualizationStackVMM is a VMM in the image of a virtualisation stack.
+type VirtualizationStackVMM struct {
+	// Name that the annotation vmlet.io/vmm has for it.
+	Name string `json:"name"`
+	// Version that the first node says.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Number of nodes on which it runs VMs.
+	WorkingNodes int32 `json:"workingNodes"`
+	// What its driver says of it, as JSON, by which VMs are judged; empty for VMMs of vmlet's own.
+	// +optional
+	Description string `json:"description,omitempty"`
+}
+
+// VirtualizationStackFailure is why a virtualisation stack does not work on a node.
+type VirtualizationStackFailure struct {
+	// Name of the node.
+	Node string `json:"node"`
+	// Reason why.
+	Reason string `json:"reason"`
 }
 
 // GenerationStatus is the generation of an object that was installed.
