@@ -67,6 +67,12 @@ func (s *NodeService) RebootVM(ctx context.Context, r *nodev1.RebootVMRequest) (
 	return &nodev1.RebootVMResponse{Vm: vm}, err
 }
 
+// RenewVM has another process of the VMM take the place of the one that runs, under its guest.
+func (s *NodeService) RenewVM(ctx context.Context, r *nodev1.RenewVMRequest) (*nodev1.RenewVMResponse, error) {
+	vm, result, err := s.VMs.Renewer.Renew(ctx, r.GetName(), nil)
+	return &nodev1.RenewVMResponse{Vm: vm, Result: result}, err
+}
+
 // SuspendVM asks the guest to suspend itself to disk.
 func (s *NodeService) SuspendVM(ctx context.Context, r *nodev1.SuspendVMRequest) (*nodev1.SuspendVMResponse, error) {
 	vm, err := s.VMs.Guests.Suspend(ctx, r.GetName())

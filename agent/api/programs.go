@@ -135,6 +135,7 @@ func networkMethods() map[string]bool {
 		nodev1.NodeService_ResizeVM_FullMethodName:        true,
 		nodev1.NodeService_SaveVM_FullMethodName:          true,
 		nodev1.NodeService_SuspendVM_FullMethodName:       true,
+		nodev1.NodeService_RenewVM_FullMethodName:         true,
 		nodev1.NodeService_KillVM_FullMethodName:          true,
 		nodev1.NodeService_AttachConsole_FullMethodName:   true,
 		nodev1.NodeService_DialGuest_FullMethodName:       true,

@@ -61,6 +61,7 @@ const (
 	Freeze  Operation = "freeze"
 	Reboot  Operation = "reboot"
 	Suspend Operation = "suspend"
+	Renew   Operation = "renew"
 	Inspect Operation = "inspect"
 	Dial    Operation = "dial"
 )
@@ -151,6 +152,10 @@ func rules() map[Operation]rule {
 		Suspend: {
 			verdicts: map[State]Verdict{Running: Do},
 			advice:   "only the guest of a running VM can suspend itself to disk",
+		},
+		Renew: {
+			verdicts: map[State]Verdict{Running: Do},
+			advice:   "only the VMM of a running VM can be renewed",
 		},
 		Inspect: {
 			verdicts: map[State]Verdict{Running: Do, Stopping: Do},

@@ -51,6 +51,9 @@ type Launcher interface {
 	// Resume lets a guest run that has not since its restore or a save, if its disks are as
 	// they were then. A guest that has run since is left as it is.
 	Resume(ctx context.Context) error
+	// Renew has another VMM take the place of the one that runs. After an error the guest goes on in the one that ran,
+	// unless the VM has ended; after the end of ctx the error is nil if the other had the guest by then.
+	Renew(ctx context.Context, r shim.Renew, files []*os.File, progress func(shim.Progress)) (*shim.Renewed, error)
 }
 
 // Saver has a shim write an image, in two phases.

@@ -81,6 +81,13 @@ type Acquired struct {
 	Undo func(ctx context.Context, why error) error
 }
 
+// VhostOpener is a placement whose VMs may have packets moved by the kernel.
+type VhostOpener interface {
+	// OpenVhost opens what a new VMM of a VM that runs has for that: the numbers are as in vmm.PlanRequest's VhostNet, of
+	// the files, which are the caller's. None: it has none.
+	OpenVhost(s *specv1.VirtualMachineSpec) (numbers []int, files []*os.File, err error)
+}
+
 // Keeper is a placement whose VM's record the agent keeps, and whose runs have something
 // of the host.
 type Keeper interface {

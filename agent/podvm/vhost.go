@@ -12,6 +12,36 @@ import (
 // vhostNet is the device by which the kernel moves packets between a tap and a guest.
 const vhostNet = "/dev/vhost-net"
 
+// OpenVhost implements place.VhostOpener.
+func (h *placement) OpenVhost(s *specv1.VirtualMachineSpec) (numbers []int, files []*os.File, err error) {
+	if !h.allocated[contract.ResourceVhostNet] {
+		return nil, nil, nil
+	}
+	for _, n := range s.GetNetworks() {
+		model := n.GetModel()
+		if n.GetPod() == nil || model != "" && model != spec.NetVirtio {
+			numbers = append(numbers, -1)
+			continue
+		}
+		numbers = append(numbers, len(files))
+		for range max(n.GetPod().GetQueues(), 1) {
+			f, err := os.OpenFile(vhostNet, os.O_RDWR, 0)
+			if err != nil {
+				closeFiles(files)
+				return nil, nil, fmt.Errorf("the container was given %s: %w", contract.ResourceVhostNet, err)
+			}
+			files = append(files, f)
+		}
+	}
+	return numbers, files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
 // openVhost opens the device for each queue of the guest's virtio interfaces in the pod, if the
 // container was given it: the descriptors come after all others of the networks.
 func (g *guestNetworks) openVhost(s *specv1.VirtualMachineSpec, allocated map[string]bool, device string) error {

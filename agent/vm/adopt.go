@@ -210,6 +210,9 @@ func (a *Adopter) TakeUp(ctx context.Context, m *VM, l *place.Lease, conn place.
 func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 	m := ad.m
 	welcome := conn.Welcome()
+	if err := ad.renewed(welcome); err != nil {
+		m.log.Error("failed to find out which VMM the VM has", "error", err)
+	}
 	dial := dialer(ad.own.Shims, m.place.RunDir())
 	l := newLive(ad.lease, conn, nil, dial, nil)
 	v, err := m.place.VMM(ad.lease.VMM)
@@ -244,6 +247,9 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 			vm.Status.Image = nil
 		}
 		vm.Status.EndedAt = nil
+		if now := ad.lease.Manifest.VMM; vm.Status.GetVmm().GetVersion() != now.Version {
+			vm.Status.Vmm = &nodev1.Vmm{Name: now.Name, Version: now.Version}
+		}
 		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: shimPID, VmmPid: vmmPID, Uid: ad.lease.UID, Cgroup: ad.lease.Searched().Path(),
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -23,6 +24,9 @@ type live struct {
 	// over is closed when the VMM has ended and all of the lease is given back.
 	over chan struct{}
 	exit *shim.Exit // set before over is closed
+
+	// renewing: another VMM is taking the place of the one that runs. What either says of the guest's state is not the VM's.
+	renewing atomic.Bool
 
 	mu      sync.Mutex
 	monitor vmm.Monitor // nil: not connected

@@ -50,6 +50,7 @@ type Manager struct {
 	Power    *Power
 	Hotplug  *Hotplug
 	Saver    *Saver
+	Renewer  *Renewer
 	Adopter  *Adopter
 }
 
@@ -66,6 +67,7 @@ func New(ctx context.Context, o Options) *Manager {
 		Power:    &Power{vms: vms, tasks: tasks, guests: guests},
 		Hotplug:  &Hotplug{vms: vms, platform: platform, own: o.Own},
 		Saver:    &Saver{vms: vms, tasks: tasks},
+		Renewer:  &Renewer{vms: vms, platform: platform},
 		Adopter:  &Adopter{sweeper: &sweeper{vms: vms, tasks: tasks, own: o.Own, log: o.Log}, supervisor: watching, bootID: o.BootID},
 	}
 }

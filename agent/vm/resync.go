@@ -16,6 +16,10 @@ const resyncTries = 5
 // resync asks the VMM for what events say, or may have said that were dropped. An answer
 // is of no use that an operation, or another event, was faster than.
 func (w *watcher) resync() {
+	if w.l.renewing.Load() {
+		w.ignored = true
+		return
+	}
 	monitor, err := w.l.connected()
 	if err != nil {
 		return // it is asked when it is there again

@@ -23,6 +23,7 @@ type testAgent struct {
 	*Guests
 	*Hotplug
 	*Power
+	*Renewer
 	*Saver
 	store *store.Store
 	end   context.CancelFunc
@@ -43,7 +44,7 @@ func (w *world) start() *testAgent {
 		},
 		Hypervisor: w.Hypervisor, BootID: w.BootID, Log: log,
 	})
-	a := &testAgent{Manager: m, Adopter: m.Adopter, Guests: m.Guests, Hotplug: m.Hotplug, Power: m.Power, Saver: m.Saver, store: st}
+	a := &testAgent{Manager: m, Adopter: m.Adopter, Guests: m.Guests, Hotplug: m.Hotplug, Power: m.Power, Renewer: m.Renewer, Saver: m.Saver, store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.Wait()

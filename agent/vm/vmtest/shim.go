@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // Shim is a connection to a Proc. It refuses what a shim refuses.
@@ -37,7 +38,8 @@ func (c *Shim) Welcome() shim.Welcome {
 	defer c.proc.Mu.Unlock()
 	w := shim.Welcome{Major: shim.VersionMajor, Minor: shim.VersionMinor, PID: c.proc.PID, Notes: c.proc.Notes}
 	if c.proc.Launched != nil {
-		w.VMMPID = c.proc.PID + 1000
+		w.VMMPID = c.proc.PID + 1000 + c.proc.Renewals
+		w.Keep = c.proc.Keep
 	}
 	if c.proc.Pod != nil {
 		c.proc.Pod.welcome(&w)
@@ -96,6 +98,32 @@ func (c *Shim) Launch(ctx context.Context, l shim.Launch, files []*os.File, prog
 		progress(shim.Progress{Step: "vmm"})
 	}
 	return &shim.Launched{VMMPID: c.proc.PID + 1000}, nil
+}
+
+// Renew gives the VM another VMM, as the step "renew" lets it.
+func (c *Shim) Renew(ctx context.Context, r shim.Renew, _ []*os.File, _ func(shim.Progress)) (*shim.Renewed, error) {
+	if err := c.proc.W.step("renew"); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	c.proc.Mu.Lock()
+	defer c.proc.Mu.Unlock()
+	if c.proc.Launched == nil {
+		return nil, refuse("no VMM was started")
+	}
+	// The VMM before it says that its guest is stopped, and is gone.
+	for _, m := range c.proc.Monitors {
+		select {
+		case m.Sends <- vmm.Event{Change: vmm.ChangePaused}:
+		default:
+		}
+		m.Close()
+	}
+	c.proc.Monitors = nil
+	c.proc.Launched, c.proc.Renewals, c.proc.Keep = r.Plan, c.proc.Renewals+1, r.Keep
+	return &shim.Renewed{VMMPID: c.proc.PID + 1000 + c.proc.Renewals, Stopped: 7 * time.Millisecond}, nil
 }
 
 func (c *Shim) Save(ctx context.Context, s shim.Save, volume *os.File, progress func(shim.Progress)) (*shim.Prepared, error) {

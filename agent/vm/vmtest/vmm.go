@@ -25,14 +25,20 @@ type VMM struct {
 	CheckErr error
 	Refuses  spec.FieldErrors // of any specification
 	Lazy     bool
-	Folder   bool     // it writes snapshots to a folder of its own
-	Made     []string // the files that it is made of; nil: pods' are always asked
-	Missing  error    // why it is not on this machine
+	Folder   bool             // it writes snapshots to a folder of its own
+	Made     []string         // the files that it is made of; nil: pods' are always asked
+	Missing  error            // why it is not on this machine
+	Version  string           // 7.2.0 if it is empty
+	Keeps    spec.FieldErrors // what keeps any VM's VMM from being renewed
 }
 
-func (v *VMM) Name() string { return "qemu" }
+func (v *VMM) Name() string    { return "qemu" }
+func (v *VMM) version() string { return cmp.Or(v.Version, "7.2.0") }
+
+// RefuseRenewal says what the test has it say.
+func (v *VMM) RefuseRenewal(*specv1.VirtualMachineSpec) spec.FieldErrors { return v.Keeps }
 func (v *VMM) Info(context.Context) (vmm.Info, error) {
-	return vmm.Info{Name: "qemu", Version: "7.2.0", Binary: "/bin/qemu", LazyRestore: v.Lazy}, cmp.Or(v.Missing, v.W.step("info"))
+	return vmm.Info{Name: "qemu", Version: v.version(), Binary: "/bin/qemu", LazyRestore: v.Lazy}, cmp.Or(v.Missing, v.W.step("info"))
 }
 func (v *VMM) Files() []string            { return v.Made }
 func (v *VMM) AllFiles(vmm.Info) []string { return v.Made }
@@ -64,7 +70,7 @@ func (v *VMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 func (v *VMM) Traits(string) vmm.Traits { return vmm.Traits{} }
 func (v *VMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
 	return memory.Manifest{
-		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: "7.2.0"}, Accelerator: r.Hypervisor,
+		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: v.version()}, Accelerator: r.Hypervisor,
 		MachineType: "pc-q35-7.2", MemorySize: 4096, Regions: []memory.Region{{Name: "ram0", Size: 4096}},
 	}, v.W.step("manifest")
 }

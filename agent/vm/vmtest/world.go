@@ -217,6 +217,9 @@ type Proc struct {
 	Notes    []json.RawMessage
 	VCPUs    int
 	Balloon  uint64
+	// Renewals of the VMM, and what was kept of the last.
+	Renewals int
+	Keep     json.RawMessage
 }
 
 // Alive reports whether the shim runs.

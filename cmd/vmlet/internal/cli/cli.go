@@ -101,7 +101,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	life, devices, look := &lifeCommands{a.agent}, &deviceCommands{a.agent}, &lookCommands{a.agent}
 	image, node := &imageCommands{a.agent}, &nodeCommands{a.agent}
-	add(groupLife, life.runCmd(), life.createCmd(), life.startCmd(), life.stopCmd(), life.killCmd(), life.pauseCmd(), life.resumeCmd(), life.resetCmd(),
+	add(groupLife, life.runCmd(), life.createCmd(), life.startCmd(), life.stopCmd(), life.killCmd(), life.pauseCmd(), life.resumeCmd(), life.renewCmd(), life.resetCmd(),
 		devices.resizeCmd(), devices.attachCmd(), devices.detachCmd(), life.deleteCmd())
 	add(groupLook, look.listCmd(), look.getCmd(), look.consoleCmd(), look.logsCmd(), look.eventsCmd())
 	add(groupImage, image.saveCmd(), image.restoreCmd(), image.imageCmd())

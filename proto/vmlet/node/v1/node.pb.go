@@ -3501,6 +3501,173 @@ func (x *SuspendVMResponse) GetVm() *VirtualMachine {
 	return nil
 }
 
+type RenewVMRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewVMRequest) Reset() {
+	*x = RenewVMRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewVMRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewVMRequest) ProtoMessage() {}
+
+func (x *RenewVMRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewVMRequest.ProtoReflect.Descriptor instead.
+func (*RenewVMRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RenewVMRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RenewVMResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vm            *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	Result        *RenewResult           `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewVMResponse) Reset() {
+	*x = RenewVMResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewVMResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewVMResponse) ProtoMessage() {}
+
+func (x *RenewVMResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewVMResponse.ProtoReflect.Descriptor instead.
+func (*RenewVMResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *RenewVMResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
+func (x *RenewVMResponse) GetResult() *RenewResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+type RenewResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long the guest stood still, in microseconds.
+	StoppedUs int64 `protobuf:"varint,1,opt,name=stopped_us,json=stoppedUs,proto3" json:"stopped_us,omitempty"`
+	// Of the VMM, before and now.
+	VersionBefore string `protobuf:"bytes,2,opt,name=version_before,json=versionBefore,proto3" json:"version_before,omitempty"`
+	Version       string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// What went wrong when the guest ran again already; empty: nothing.
+	Warning       string `protobuf:"bytes,4,opt,name=warning,proto3" json:"warning,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResult) Reset() {
+	*x = RenewResult{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResult) ProtoMessage() {}
+
+func (x *RenewResult) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResult.ProtoReflect.Descriptor instead.
+func (*RenewResult) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *RenewResult) GetStoppedUs() int64 {
+	if x != nil {
+		return x.StoppedUs
+	}
+	return 0
+}
+
+func (x *RenewResult) GetVersionBefore() string {
+	if x != nil {
+		return x.VersionBefore
+	}
+	return ""
+}
+
+func (x *RenewResult) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *RenewResult) GetWarning() string {
+	if x != nil {
+		return x.Warning
+	}
+	return ""
+}
+
 type RestoreVMRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Directory string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
@@ -3517,7 +3684,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3696,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3709,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -3598,7 +3765,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3777,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3790,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -3654,7 +3821,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3833,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3846,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -3719,7 +3886,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3898,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3911,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -3767,7 +3934,7 @@ type DialGuestRequest struct {
 
 func (x *DialGuestRequest) Reset() {
 	*x = DialGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3946,7 @@ func (x *DialGuestRequest) String() string {
 func (*DialGuestRequest) ProtoMessage() {}
 
 func (x *DialGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3959,7 @@ func (x *DialGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialGuestRequest.ProtoReflect.Descriptor instead.
 func (*DialGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DialGuestRequest) GetName() string {
@@ -3832,7 +3999,7 @@ type DialGuestResponse struct {
 
 func (x *DialGuestResponse) Reset() {
 	*x = DialGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +4011,7 @@ func (x *DialGuestResponse) String() string {
 func (*DialGuestResponse) ProtoMessage() {}
 
 func (x *DialGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +4024,7 @@ func (x *DialGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialGuestResponse.ProtoReflect.Descriptor instead.
 func (*DialGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DialGuestResponse) GetData() []byte {
@@ -3879,7 +4046,7 @@ type AttachDisplayRequest struct {
 
 func (x *AttachDisplayRequest) Reset() {
 	*x = AttachDisplayRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4058,7 @@ func (x *AttachDisplayRequest) String() string {
 func (*AttachDisplayRequest) ProtoMessage() {}
 
 func (x *AttachDisplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4071,7 @@ func (x *AttachDisplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDisplayRequest.ProtoReflect.Descriptor instead.
 func (*AttachDisplayRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AttachDisplayRequest) GetName() string {
@@ -3937,7 +4104,7 @@ type AttachDisplayResponse struct {
 
 func (x *AttachDisplayResponse) Reset() {
 	*x = AttachDisplayResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4116,7 @@ func (x *AttachDisplayResponse) String() string {
 func (*AttachDisplayResponse) ProtoMessage() {}
 
 func (x *AttachDisplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4129,7 @@ func (x *AttachDisplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDisplayResponse.ProtoReflect.Descriptor instead.
 func (*AttachDisplayResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{59}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AttachDisplayResponse) GetData() []byte {
@@ -3983,7 +4150,7 @@ type TakeScreenshotRequest struct {
 
 func (x *TakeScreenshotRequest) Reset() {
 	*x = TakeScreenshotRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4162,7 @@ func (x *TakeScreenshotRequest) String() string {
 func (*TakeScreenshotRequest) ProtoMessage() {}
 
 func (x *TakeScreenshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4175,7 @@ func (x *TakeScreenshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeScreenshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeScreenshotRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{60}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TakeScreenshotRequest) GetName() string {
@@ -4034,7 +4201,7 @@ type TakeScreenshotResponse struct {
 
 func (x *TakeScreenshotResponse) Reset() {
 	*x = TakeScreenshotResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4213,7 @@ func (x *TakeScreenshotResponse) String() string {
 func (*TakeScreenshotResponse) ProtoMessage() {}
 
 func (x *TakeScreenshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4226,7 @@ func (x *TakeScreenshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeScreenshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeScreenshotResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{61}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TakeScreenshotResponse) GetData() []byte {
@@ -4078,7 +4245,7 @@ type RebootVMRequest struct {
 
 func (x *RebootVMRequest) Reset() {
 	*x = RebootVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4257,7 @@ func (x *RebootVMRequest) String() string {
 func (*RebootVMRequest) ProtoMessage() {}
 
 func (x *RebootVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4270,7 @@ func (x *RebootVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootVMRequest.ProtoReflect.Descriptor instead.
 func (*RebootVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{62}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RebootVMRequest) GetName() string {
@@ -4122,7 +4289,7 @@ type RebootVMResponse struct {
 
 func (x *RebootVMResponse) Reset() {
 	*x = RebootVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4301,7 @@ func (x *RebootVMResponse) String() string {
 func (*RebootVMResponse) ProtoMessage() {}
 
 func (x *RebootVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4314,7 @@ func (x *RebootVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootVMResponse.ProtoReflect.Descriptor instead.
 func (*RebootVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{63}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RebootVMResponse) GetVm() *VirtualMachine {
@@ -4166,7 +4333,7 @@ type GetGuestRequest struct {
 
 func (x *GetGuestRequest) Reset() {
 	*x = GetGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4345,7 @@ func (x *GetGuestRequest) String() string {
 func (*GetGuestRequest) ProtoMessage() {}
 
 func (x *GetGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4358,7 @@ func (x *GetGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGuestRequest.ProtoReflect.Descriptor instead.
 func (*GetGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{64}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GetGuestRequest) GetName() string {
@@ -4221,7 +4388,7 @@ type GetGuestResponse struct {
 
 func (x *GetGuestResponse) Reset() {
 	*x = GetGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4400,7 @@ func (x *GetGuestResponse) String() string {
 func (*GetGuestResponse) ProtoMessage() {}
 
 func (x *GetGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4413,7 @@ func (x *GetGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGuestResponse.ProtoReflect.Descriptor instead.
 func (*GetGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{65}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetGuestResponse) GetAgentVersion() string {
@@ -4329,7 +4496,7 @@ type GuestCommand struct {
 
 func (x *GuestCommand) Reset() {
 	*x = GuestCommand{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4508,7 @@ func (x *GuestCommand) String() string {
 func (*GuestCommand) ProtoMessage() {}
 
 func (x *GuestCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4521,7 @@ func (x *GuestCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestCommand.ProtoReflect.Descriptor instead.
 func (*GuestCommand) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{66}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GuestCommand) GetName() string {
@@ -4382,7 +4549,7 @@ type GuestUser struct {
 
 func (x *GuestUser) Reset() {
 	*x = GuestUser{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4561,7 @@ func (x *GuestUser) String() string {
 func (*GuestUser) ProtoMessage() {}
 
 func (x *GuestUser) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4574,7 @@ func (x *GuestUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestUser.ProtoReflect.Descriptor instead.
 func (*GuestUser) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{67}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GuestUser) GetName() string {
@@ -4445,7 +4612,7 @@ type GuestFileSystem struct {
 
 func (x *GuestFileSystem) Reset() {
 	*x = GuestFileSystem{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4624,7 @@ func (x *GuestFileSystem) String() string {
 func (*GuestFileSystem) ProtoMessage() {}
 
 func (x *GuestFileSystem) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4637,7 @@ func (x *GuestFileSystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestFileSystem.ProtoReflect.Descriptor instead.
 func (*GuestFileSystem) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{68}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GuestFileSystem) GetDisk() string {
@@ -4525,7 +4692,7 @@ type GuestFileSystemDisk struct {
 
 func (x *GuestFileSystemDisk) Reset() {
 	*x = GuestFileSystemDisk{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4704,7 @@ func (x *GuestFileSystemDisk) String() string {
 func (*GuestFileSystemDisk) ProtoMessage() {}
 
 func (x *GuestFileSystemDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4717,7 @@ func (x *GuestFileSystemDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestFileSystemDisk.ProtoReflect.Descriptor instead.
 func (*GuestFileSystemDisk) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{69}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GuestFileSystemDisk) GetSerial() string {
@@ -4578,7 +4745,7 @@ type FreezeGuestRequest struct {
 
 func (x *FreezeGuestRequest) Reset() {
 	*x = FreezeGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4590,7 +4757,7 @@ func (x *FreezeGuestRequest) String() string {
 func (*FreezeGuestRequest) ProtoMessage() {}
 
 func (x *FreezeGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4603,7 +4770,7 @@ func (x *FreezeGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeGuestRequest.ProtoReflect.Descriptor instead.
 func (*FreezeGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{70}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *FreezeGuestRequest) GetName() string {
@@ -4628,7 +4795,7 @@ type FreezeGuestResponse struct {
 
 func (x *FreezeGuestResponse) Reset() {
 	*x = FreezeGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +4807,7 @@ func (x *FreezeGuestResponse) String() string {
 func (*FreezeGuestResponse) ProtoMessage() {}
 
 func (x *FreezeGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +4820,7 @@ func (x *FreezeGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeGuestResponse.ProtoReflect.Descriptor instead.
 func (*FreezeGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{71}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{74}
 }
 
 type ThawGuestRequest struct {
@@ -4665,7 +4832,7 @@ type ThawGuestRequest struct {
 
 func (x *ThawGuestRequest) Reset() {
 	*x = ThawGuestRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4844,7 @@ func (x *ThawGuestRequest) String() string {
 func (*ThawGuestRequest) ProtoMessage() {}
 
 func (x *ThawGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4857,7 @@ func (x *ThawGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawGuestRequest.ProtoReflect.Descriptor instead.
 func (*ThawGuestRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{72}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ThawGuestRequest) GetName() string {
@@ -4708,7 +4875,7 @@ type ThawGuestResponse struct {
 
 func (x *ThawGuestResponse) Reset() {
 	*x = ThawGuestResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4720,7 +4887,7 @@ func (x *ThawGuestResponse) String() string {
 func (*ThawGuestResponse) ProtoMessage() {}
 
 func (x *ThawGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4733,7 +4900,7 @@ func (x *ThawGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawGuestResponse.ProtoReflect.Descriptor instead.
 func (*ThawGuestResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{73}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{76}
 }
 
 type ReadLogsRequest struct {
@@ -4750,7 +4917,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4929,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4942,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{74}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -4815,7 +4982,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +4994,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +5007,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{75}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -4858,7 +5025,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +5037,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +5050,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{76}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{79}
 }
 
 type GetNodeResponse struct {
@@ -4898,7 +5065,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4910,7 +5077,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4923,7 +5090,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{77}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -4966,7 +5133,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +5145,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +5158,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{78}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -5024,7 +5191,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +5203,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +5216,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{79}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{82}
 }
 
 type GetVmmNameResponse struct {
@@ -5061,7 +5228,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5073,7 +5240,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5086,7 +5253,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{80}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -5106,7 +5273,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5118,7 +5285,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[81]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5131,7 +5298,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{81}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -5150,7 +5317,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +5329,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[82]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +5342,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{82}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -5412,7 +5579,18 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x10SuspendVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"B\n" +
 	"\x11SuspendVMResponse\x12-\n" +
-	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"\xc3\x01\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"$\n" +
+	"\x0eRenewVMRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"t\n" +
+	"\x0fRenewVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x122\n" +
+	"\x06result\x18\x02 \x01(\v2\x1a.vmlet.node.v1.RenewResultR\x06result\"\x87\x01\n" +
+	"\vRenewResult\x12\x1d\n" +
+	"\n" +
+	"stopped_us\x18\x01 \x01(\x03R\tstoppedUs\x12%\n" +
+	"\x0eversion_before\x18\x02 \x01(\tR\rversionBefore\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
+	"\awarning\x18\x04 \x01(\tR\awarning\"\xc3\x01\n" +
 	"\x10RestoreVMRequest\x12\x1c\n" +
 	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -5553,7 +5731,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\aSharing\x12\x17\n" +
 	"\x13SHARING_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11SHARING_TAKE_OVER\x10\x01\x12\x14\n" +
-	"\x10SHARING_PRESERVE\x10\x022\xbc\x13\n" +
+	"\x10SHARING_PRESERVE\x10\x022\x86\x14\n" +
 	"\vNodeService\x12K\n" +
 	"\bCreateVM\x12\x1e.vmlet.node.v1.CreateVMRequest\x1a\x1f.vmlet.node.v1.CreateVMResponse\x12J\n" +
 	"\aStartVM\x12\x1d.vmlet.node.v1.StartVMRequest\x1a\x1e.vmlet.node.v1.StartVMResponse0\x01\x12B\n" +
@@ -5572,7 +5750,8 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x06Detach\x12\x1c.vmlet.node.v1.DetachRequest\x1a\x1d.vmlet.node.v1.DetachResponse\x12K\n" +
 	"\bDeleteVM\x12\x1e.vmlet.node.v1.DeleteVMRequest\x1a\x1f.vmlet.node.v1.DeleteVMResponse\x12G\n" +
 	"\x06SaveVM\x12\x1c.vmlet.node.v1.SaveVMRequest\x1a\x1d.vmlet.node.v1.SaveVMResponse0\x01\x12N\n" +
-	"\tSuspendVM\x12\x1f.vmlet.node.v1.SuspendVMRequest\x1a .vmlet.node.v1.SuspendVMResponse\x12P\n" +
+	"\tSuspendVM\x12\x1f.vmlet.node.v1.SuspendVMRequest\x1a .vmlet.node.v1.SuspendVMResponse\x12H\n" +
+	"\aRenewVM\x12\x1d.vmlet.node.v1.RenewVMRequest\x1a\x1e.vmlet.node.v1.RenewVMResponse\x12P\n" +
 	"\tRestoreVM\x12\x1f.vmlet.node.v1.RestoreVMRequest\x1a .vmlet.node.v1.RestoreVMResponse0\x01\x12^\n" +
 	"\rAttachConsole\x12#.vmlet.node.v1.AttachConsoleRequest\x1a$.vmlet.node.v1.AttachConsoleResponse(\x010\x01\x12R\n" +
 	"\tDialGuest\x12\x1f.vmlet.node.v1.DialGuestRequest\x1a .vmlet.node.v1.DialGuestResponse(\x010\x01\x12^\n" +
@@ -5601,7 +5780,7 @@ func file_vmlet_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(State)(0),                      // 0: vmlet.node.v1.State
 	(PauseReason)(0),                // 1: vmlet.node.v1.PauseReason
@@ -5659,51 +5838,54 @@ var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(*SaveResult)(nil),              // 53: vmlet.node.v1.SaveResult
 	(*SuspendVMRequest)(nil),        // 54: vmlet.node.v1.SuspendVMRequest
 	(*SuspendVMResponse)(nil),       // 55: vmlet.node.v1.SuspendVMResponse
-	(*RestoreVMRequest)(nil),        // 56: vmlet.node.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),       // 57: vmlet.node.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),    // 58: vmlet.node.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil),   // 59: vmlet.node.v1.AttachConsoleResponse
-	(*DialGuestRequest)(nil),        // 60: vmlet.node.v1.DialGuestRequest
-	(*DialGuestResponse)(nil),       // 61: vmlet.node.v1.DialGuestResponse
-	(*AttachDisplayRequest)(nil),    // 62: vmlet.node.v1.AttachDisplayRequest
-	(*AttachDisplayResponse)(nil),   // 63: vmlet.node.v1.AttachDisplayResponse
-	(*TakeScreenshotRequest)(nil),   // 64: vmlet.node.v1.TakeScreenshotRequest
-	(*TakeScreenshotResponse)(nil),  // 65: vmlet.node.v1.TakeScreenshotResponse
-	(*RebootVMRequest)(nil),         // 66: vmlet.node.v1.RebootVMRequest
-	(*RebootVMResponse)(nil),        // 67: vmlet.node.v1.RebootVMResponse
-	(*GetGuestRequest)(nil),         // 68: vmlet.node.v1.GetGuestRequest
-	(*GetGuestResponse)(nil),        // 69: vmlet.node.v1.GetGuestResponse
-	(*GuestCommand)(nil),            // 70: vmlet.node.v1.GuestCommand
-	(*GuestUser)(nil),               // 71: vmlet.node.v1.GuestUser
-	(*GuestFileSystem)(nil),         // 72: vmlet.node.v1.GuestFileSystem
-	(*GuestFileSystemDisk)(nil),     // 73: vmlet.node.v1.GuestFileSystemDisk
-	(*FreezeGuestRequest)(nil),      // 74: vmlet.node.v1.FreezeGuestRequest
-	(*FreezeGuestResponse)(nil),     // 75: vmlet.node.v1.FreezeGuestResponse
-	(*ThawGuestRequest)(nil),        // 76: vmlet.node.v1.ThawGuestRequest
-	(*ThawGuestResponse)(nil),       // 77: vmlet.node.v1.ThawGuestResponse
-	(*ReadLogsRequest)(nil),         // 78: vmlet.node.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),        // 79: vmlet.node.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),          // 80: vmlet.node.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),         // 81: vmlet.node.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),        // 82: vmlet.node.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),       // 83: vmlet.node.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),      // 84: vmlet.node.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),    // 85: vmlet.node.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil),   // 86: vmlet.node.v1.GetVmmVersionResponse
-	(*v1.VirtualMachineSpec)(nil),   // 87: vmlet.spec.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil),   // 88: google.protobuf.Timestamp
-	(*v1.Disk)(nil),                 // 89: vmlet.spec.v1.Disk
-	(*v1.NetworkInterface)(nil),     // 90: vmlet.spec.v1.NetworkInterface
-	(v11.State)(0),                  // 91: vmlet.capabilities.v1.State
+	(*RenewVMRequest)(nil),          // 56: vmlet.node.v1.RenewVMRequest
+	(*RenewVMResponse)(nil),         // 57: vmlet.node.v1.RenewVMResponse
+	(*RenewResult)(nil),             // 58: vmlet.node.v1.RenewResult
+	(*RestoreVMRequest)(nil),        // 59: vmlet.node.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),       // 60: vmlet.node.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),    // 61: vmlet.node.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil),   // 62: vmlet.node.v1.AttachConsoleResponse
+	(*DialGuestRequest)(nil),        // 63: vmlet.node.v1.DialGuestRequest
+	(*DialGuestResponse)(nil),       // 64: vmlet.node.v1.DialGuestResponse
+	(*AttachDisplayRequest)(nil),    // 65: vmlet.node.v1.AttachDisplayRequest
+	(*AttachDisplayResponse)(nil),   // 66: vmlet.node.v1.AttachDisplayResponse
+	(*TakeScreenshotRequest)(nil),   // 67: vmlet.node.v1.TakeScreenshotRequest
+	(*TakeScreenshotResponse)(nil),  // 68: vmlet.node.v1.TakeScreenshotResponse
+	(*RebootVMRequest)(nil),         // 69: vmlet.node.v1.RebootVMRequest
+	(*RebootVMResponse)(nil),        // 70: vmlet.node.v1.RebootVMResponse
+	(*GetGuestRequest)(nil),         // 71: vmlet.node.v1.GetGuestRequest
+	(*GetGuestResponse)(nil),        // 72: vmlet.node.v1.GetGuestResponse
+	(*GuestCommand)(nil),            // 73: vmlet.node.v1.GuestCommand
+	(*GuestUser)(nil),               // 74: vmlet.node.v1.GuestUser
+	(*GuestFileSystem)(nil),         // 75: vmlet.node.v1.GuestFileSystem
+	(*GuestFileSystemDisk)(nil),     // 76: vmlet.node.v1.GuestFileSystemDisk
+	(*FreezeGuestRequest)(nil),      // 77: vmlet.node.v1.FreezeGuestRequest
+	(*FreezeGuestResponse)(nil),     // 78: vmlet.node.v1.FreezeGuestResponse
+	(*ThawGuestRequest)(nil),        // 79: vmlet.node.v1.ThawGuestRequest
+	(*ThawGuestResponse)(nil),       // 80: vmlet.node.v1.ThawGuestResponse
+	(*ReadLogsRequest)(nil),         // 81: vmlet.node.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),        // 82: vmlet.node.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),          // 83: vmlet.node.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),         // 84: vmlet.node.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),        // 85: vmlet.node.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),       // 86: vmlet.node.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),      // 87: vmlet.node.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),    // 88: vmlet.node.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil),   // 89: vmlet.node.v1.GetVmmVersionResponse
+	(*v1.VirtualMachineSpec)(nil),   // 90: vmlet.spec.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil),   // 91: google.protobuf.Timestamp
+	(*v1.Disk)(nil),                 // 92: vmlet.spec.v1.Disk
+	(*v1.NetworkInterface)(nil),     // 93: vmlet.spec.v1.NetworkInterface
+	(v11.State)(0),                  // 94: vmlet.capabilities.v1.State
 }
 var file_vmlet_node_v1_node_proto_depIdxs = []int32{
-	87, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	90, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
 	5,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
 	0,  // 2: vmlet.node.v1.VirtualMachineStatus.state:type_name -> vmlet.node.v1.State
-	88, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	88, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	88, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	87, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	91, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	91, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	91, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	90, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
 	9,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
 	10, // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
 	11, // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
@@ -5719,9 +5901,9 @@ var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	14, // 19: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
 	13, // 20: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
 	6,  // 21: vmlet.node.v1.GuestCredentials.faults:type_name -> vmlet.node.v1.Fault
-	88, // 22: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	91, // 22: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 23: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
-	87, // 24: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	90, // 24: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
 	4,  // 25: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	18, // 26: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
 	4,  // 27: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
@@ -5735,8 +5917,8 @@ var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	4,  // 35: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	4,  // 36: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	4,  // 37: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	89, // 38: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
-	90, // 39: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	92, // 38: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	93, // 39: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
 	4,  // 40: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	4,  // 41: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	4,  // 42: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
@@ -5744,89 +5926,93 @@ var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	4,  // 44: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	53, // 45: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
 	4,  // 46: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	18, // 47: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	4,  // 48: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 49: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	3,  // 50: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
-	4,  // 51: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	70, // 52: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
-	15, // 53: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
-	71, // 54: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
-	72, // 55: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
-	16, // 56: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	14, // 57: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
-	88, // 58: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
-	73, // 59: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
-	82, // 60: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
-	9,  // 61: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	91, // 62: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
-	19, // 63: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	21, // 64: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	23, // 65: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	25, // 66: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	27, // 67: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	29, // 68: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
-	31, // 69: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
-	33, // 70: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	35, // 71: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	37, // 72: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	39, // 73: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	47, // 74: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	41, // 75: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	43, // 76: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	45, // 77: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	49, // 78: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	51, // 79: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	54, // 80: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
-	56, // 81: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	58, // 82: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	60, // 83: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
-	62, // 84: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
-	64, // 85: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
-	66, // 86: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
-	68, // 87: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
-	74, // 88: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
-	76, // 89: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
-	78, // 90: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	80, // 91: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	83, // 92: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	85, // 93: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	20, // 94: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	22, // 95: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	24, // 96: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	26, // 97: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	28, // 98: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	30, // 99: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
-	32, // 100: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
-	34, // 101: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	36, // 102: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	38, // 103: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	40, // 104: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	48, // 105: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	42, // 106: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	44, // 107: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	46, // 108: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	50, // 109: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	52, // 110: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	55, // 111: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
-	57, // 112: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	59, // 113: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	61, // 114: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
-	63, // 115: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
-	65, // 116: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
-	67, // 117: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
-	69, // 118: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
-	75, // 119: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
-	77, // 120: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
-	79, // 121: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	81, // 122: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	84, // 123: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	86, // 124: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	94, // [94:125] is the sub-list for method output_type
-	63, // [63:94] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	4,  // 47: vmlet.node.v1.RenewVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	58, // 48: vmlet.node.v1.RenewVMResponse.result:type_name -> vmlet.node.v1.RenewResult
+	18, // 49: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 50: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 51: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	3,  // 52: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	4,  // 53: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	73, // 54: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
+	15, // 55: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
+	74, // 56: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
+	75, // 57: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
+	16, // 58: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	14, // 59: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	91, // 60: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
+	76, // 61: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
+	85, // 62: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	9,  // 63: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	94, // 64: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	19, // 65: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	21, // 66: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	23, // 67: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	25, // 68: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	27, // 69: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	29, // 70: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
+	31, // 71: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
+	33, // 72: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	35, // 73: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	37, // 74: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	39, // 75: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	47, // 76: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	41, // 77: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	43, // 78: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	45, // 79: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	49, // 80: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	51, // 81: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	54, // 82: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
+	56, // 83: vmlet.node.v1.NodeService.RenewVM:input_type -> vmlet.node.v1.RenewVMRequest
+	59, // 84: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	61, // 85: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	63, // 86: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
+	65, // 87: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
+	67, // 88: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
+	69, // 89: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
+	71, // 90: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
+	77, // 91: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
+	79, // 92: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
+	81, // 93: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	83, // 94: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	86, // 95: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	88, // 96: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	20, // 97: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	22, // 98: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	24, // 99: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	26, // 100: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	28, // 101: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	30, // 102: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
+	32, // 103: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
+	34, // 104: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	36, // 105: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	38, // 106: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	40, // 107: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	48, // 108: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	42, // 109: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	44, // 110: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	46, // 111: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	50, // 112: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	52, // 113: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	55, // 114: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
+	57, // 115: vmlet.node.v1.NodeService.RenewVM:output_type -> vmlet.node.v1.RenewVMResponse
+	60, // 116: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	62, // 117: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	64, // 118: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
+	66, // 119: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
+	68, // 120: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
+	70, // 121: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
+	72, // 122: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
+	78, // 123: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
+	80, // 124: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
+	82, // 125: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	84, // 126: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	87, // 127: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	89, // 128: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	97, // [97:129] is the sub-list for method output_type
+	65, // [65:97] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }
@@ -5851,7 +6037,7 @@ func file_vmlet_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   83,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

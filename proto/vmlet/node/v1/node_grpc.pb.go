@@ -39,6 +39,7 @@ const (
 	NodeService_DeleteVM_FullMethodName        = "/vmlet.node.v1.NodeService/DeleteVM"
 	NodeService_SaveVM_FullMethodName          = "/vmlet.node.v1.NodeService/SaveVM"
 	NodeService_SuspendVM_FullMethodName       = "/vmlet.node.v1.NodeService/SuspendVM"
+	NodeService_RenewVM_FullMethodName         = "/vmlet.node.v1.NodeService/RenewVM"
 	NodeService_RestoreVM_FullMethodName       = "/vmlet.node.v1.NodeService/RestoreVM"
 	NodeService_AttachConsole_FullMethodName   = "/vmlet.node.v1.NodeService/AttachConsole"
 	NodeService_DialGuest_FullMethodName       = "/vmlet.node.v1.NodeService/DialGuest"
@@ -120,6 +121,11 @@ type NodeServiceClient interface {
 	// (suspend to disk). It returns once the guest has taken that up; that it ended so is then
 	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
 	SuspendVM(ctx context.Context, in *SuspendVMRequest, opts ...grpc.CallOption) (*SuspendVMResponse, error)
+	// RenewVM has a new process of the VM's VMM take the place of the one that runs, under its
+	// guest, which stands still for some milliseconds. The program is the one that is installed
+	// by now, in a pod that of its image. After an error the guest goes on where it was, unless
+	// the VM has ended. FAILED_PRECONDITION: the VMM, or a device, can't be handed over.
+	RenewVM(ctx context.Context, in *RenewVMRequest, opts ...grpc.CallOption) (*RenewVMResponse, error)
 	// RestoreVM makes a VM of an image and lets it go on.
 	RestoreVM(ctx context.Context, in *RestoreVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreVMResponse], error)
 	// AttachConsole: the first message names the VM; then bytes both ways. Who reads slowly
@@ -376,6 +382,16 @@ func (c *nodeServiceClient) SuspendVM(ctx context.Context, in *SuspendVMRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) RenewVM(ctx context.Context, in *RenewVMRequest, opts ...grpc.CallOption) (*RenewVMResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewVMResponse)
+	err := c.cc.Invoke(ctx, NodeService_RenewVM_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) RestoreVM(ctx context.Context, in *RestoreVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreVMResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[4], NodeService_RestoreVM_FullMethodName, cOpts...)
@@ -608,6 +624,11 @@ type NodeServiceServer interface {
 	// (suspend to disk). It returns once the guest has taken that up; that it ended so is then
 	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
 	SuspendVM(context.Context, *SuspendVMRequest) (*SuspendVMResponse, error)
+	// RenewVM has a new process of the VM's VMM take the place of the one that runs, under its
+	// guest, which stands still for some milliseconds. The program is the one that is installed
+	// by now, in a pod that of its image. After an error the guest goes on where it was, unless
+	// the VM has ended. FAILED_PRECONDITION: the VMM, or a device, can't be handed over.
+	RenewVM(context.Context, *RenewVMRequest) (*RenewVMResponse, error)
 	// RestoreVM makes a VM of an image and lets it go on.
 	RestoreVM(*RestoreVMRequest, grpc.ServerStreamingServer[RestoreVMResponse]) error
 	// AttachConsole: the first message names the VM; then bytes both ways. Who reads slowly
@@ -701,6 +722,9 @@ func (UnimplementedNodeServiceServer) SaveVM(*SaveVMRequest, grpc.ServerStreamin
 }
 func (UnimplementedNodeServiceServer) SuspendVM(context.Context, *SuspendVMRequest) (*SuspendVMResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SuspendVM not implemented")
+}
+func (UnimplementedNodeServiceServer) RenewVM(context.Context, *RenewVMRequest) (*RenewVMResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewVM not implemented")
 }
 func (UnimplementedNodeServiceServer) RestoreVM(*RestoreVMRequest, grpc.ServerStreamingServer[RestoreVMResponse]) error {
 	return status.Error(codes.Unimplemented, "method RestoreVM not implemented")
@@ -1058,6 +1082,24 @@ func _NodeService_SuspendVM_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_RenewVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewVMRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RenewVM(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RenewVM_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RenewVM(ctx, req.(*RenewVMRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_RestoreVM_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(RestoreVMRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1300,6 +1342,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SuspendVM",
 			Handler:    _NodeService_SuspendVM_Handler,
+		},
+		{
+			MethodName: "RenewVM",
+			Handler:    _NodeService_RenewVM_Handler,
 		},
 		{
 			MethodName: "RebootVM",
