@@ -127,6 +127,9 @@ func (r *renewing) plan(ctx context.Context) (ask shim.Renew, err error) {
 		return ask, err
 	}
 	kept, err := json.Marshal(&r.lease)
+	if err == nil && r.m.container != nil && len(kept) > shim.MaxPodKeep { // the next agent would not read it
+		err = fault.Errorf(codes.FailedPrecondition, "the pod's shim would have to keep %d bytes of it and keeps %d: start the VM again", len(kept), shim.MaxPodKeep)
+	}
 	return shim.Renew{Plan: p, Keep: kept}, err
 }
 

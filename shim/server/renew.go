@@ -316,13 +316,16 @@ func (r *renewal) send(ctx context.Context) error {
 		received <- err
 	}()
 	var late *time.Timer
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
 	err = r.old.machine.(control.Sender).Send(ctx, control.Handover{Stream: ours, SharedRAM: true}, func() error {
 		late = time.AfterFunc(standTime, func() { cancel(fmt.Errorf("the guest stood still for more than %v", standTime)) })
 		return r.stand()
 	})
-	if late != nil {
-		late.Stop()
-	}
+	ours.Close() // else the receiver would wait for a sender that has ended
 	ended := err != nil && r.endsAlone(err)
 	if err != nil && !ended {
 		cancel(err)

@@ -21,7 +21,10 @@ func TestRenewable(t *testing.T) {
 		"cloud-hypervisor":  {spec.VMMCloudHypervisor, new(specv1.VirtualMachineSpec), "vmm: cloud-hypervisor can't"},
 		"a host's device":   {spec.VMMQEMU, &specv1.VirtualMachineSpec{HostDevices: []*specv1.HostDevice{{}}}, "hostDevices: "},
 		"a socket's device": {spec.VMMQEMU, &specv1.VirtualMachineSpec{Devices: &specv1.Devices{Vsock: new(specv1.Vsock)}}, "devices.vsock: "},
-		"a TPM":             {spec.VMMQEMU, &specv1.VirtualMachineSpec{Devices: &specv1.Devices{Tpm: new(specv1.TPM)}}, "devices.tpm: "},
+		"forwarded ports": {spec.VMMQEMU, &specv1.VirtualMachineSpec{Networks: []*specv1.NetworkInterface{{
+			Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{Ports: []*specv1.PortForward{{}}}},
+		}}}, "networks[0].user.ports: "},
+		"a TPM": {spec.VMMQEMU, &specv1.VirtualMachineSpec{Devices: &specv1.Devices{Tpm: new(specv1.TPM)}}, "devices.tpm: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range standard.Registry().All() {
