@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type operation struct {
 	driver map[string][]string
 	// notWith is a VMM that can't do it with the tiny guest.
 	notWith string
+	// builtIn: a VMM behind the driver protocol can't do it.
+	builtIn bool
 
 	live  bool // the guest runs before it
 	saves bool // an image comes of it, and the VM ends in that
@@ -98,6 +101,15 @@ func operations() []*operation {
 		}, {
 			name: "adoption of what has ended", setup: (*walked).ended, do: (*walked).doAdopt, want: running,
 			steps: []string{"agent.adopt.ended", "agent.adopt.classified"},
+		}, {
+			name: "renew", setup: (*walked).running, do: (*walked).doRenew, want: running, live: true, notWith: "cloud-hypervisor", builtIn: true,
+			steps: slices.Concat([]string{
+				"agent.renew.planned", "agent.renew.renewed", "agent.renew.noted",
+			}, renewalSteps()),
+			driver: map[string][]string{"qemu": {"qemu.receive.configured", "qemu.send.configured", "qemu.send.stopped"}},
+		}, {
+			name: "cancelled renewal", setup: (*walked).running, do: (*walked).doRenewCancelled, want: running, live: true, fails: true, notWith: "cloud-hypervisor", builtIn: true,
+			steps: []string{"shim.renew.undone"},
 		}, {
 			name: "attach", setup: (*walked).running, do: (*walked).doAttach, want: running, live: true,
 			steps:  []string{"agent.attach.planned", "agent.attach.attached", "shim.attach.opened", "shim.attach.attached"},
@@ -229,6 +241,21 @@ func (w *walked) doSaveCancelled() error {
 	defer cancel()
 	w.faults.at("shim.save.state-written", func(int) { cancel() })
 	return w.saveTo(ctx, false)
+}
+
+func (w *walked) doRenew() error { return w.renewWith(w.ctx) }
+
+func (w *walked) renewWith(ctx context.Context) error {
+	_, err := w.api.RenewVM(ctx, &nodev1.RenewVMRequest{Name: w.v.name})
+	return err
+}
+
+// doRenewCancelled has the caller go away in the middle of it.
+func (w *walked) doRenewCancelled() error {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	w.faults.at("shim.renew.started", func(int) { cancel() })
+	return w.renewWith(ctx)
 }
 
 func (w *walked) doRestore() error {
