@@ -1,7 +1,7 @@
 // Command bench times vmlet beside bare VMMs and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation]
+//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,renew,many,cycles,memory,probe,cloud-hypervisor,network,hibernation]
 //	go run ./test/bench -rows overhead    what VMs cost beside their RAM: a table of its own
 //	go run ./test/bench -rows cluster-start -runs 20 -vms 50    VMs on a cluster until they run: a table of its own
 //
@@ -32,7 +32,7 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation", "which rows")
+	rows := flag.String("rows", "start,save,large,lazy,keep-running,renew,many,cycles,memory,probe,cloud-hypervisor,network,hibernation", "which rows")
 	vms := flag.Int("vms", 100, "how many VMs the rows of many, and cluster-start, have")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -93,6 +93,7 @@ func (b *bench) sets() map[string]func() error {
 		"large":            b.large,
 		"lazy":             b.lazy,
 		"keep-running":     b.keepRunning,
+		"renew":            b.renew,
 		"many":             b.many,
 		"cycles":           b.cycles,
 		"memory":           b.resident,
