@@ -50,6 +50,7 @@ func actions() []action {
 		{put, instances, "unpause", (*Server).unpause, false},
 		{put, instances, "reset", (*Server).reset, false},
 		{put, instances, "softreboot", (*Server).softReboot, false},
+		{put, instances, "renew", (*Server).renew, false},
 		{put, instances, "freeze", (*Server).freeze, false},
 		{put, instances, "unfreeze", (*Server).unfreeze, false},
 		{put, instances, "evacuate/cancel", (*Server).cancelEvacuation, false},

@@ -191,6 +191,7 @@ func (v *installed) testAccess(t *testing.T) {
 	v.phase(t, "reached", kubevirtv1.PhaseRunning)
 	admin.testForwarding(t)
 	admin.testPausing(t)
+	admin.testRenewing(t, console)
 	v.testRights(t)
 	another := admin.console(t)
 	if _, err := admin.read(t, console, ""); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
@@ -244,6 +245,21 @@ func (v *visitor) testPausing(t *testing.T) {
 	v.put(t, path(vmiResource, "unpause"), `{}`, 409, "not paused")
 }
 
+// testRenewing: the guest goes on in another process, with its boot, its console and its network.
+func (v *visitor) testRenewing(t *testing.T, console *websocket.Conn) {
+	boot := v.types(t, console, "echo boot $(cat /proc/sys/kernel/random/boot_id) here", " here\r\n")
+	boot = boot[strings.LastIndex(boot, "boot "):]
+	for range 2 {
+		v.put(t, path(vmiResource, "renew"), `{}`, 200, `"stoppedMicroseconds":`)
+		if now := v.types(t, console, "echo boot $(cat /proc/sys/kernel/random/boot_id) here", " here\r\n"); !strings.Contains(now, boot) {
+			t.Errorf("the guest says %q after a renewal, and said %q", now, boot)
+		}
+		v.testForwarding(t)
+	}
+	v.put(t, path(vmiResource, "renew"), `{"dryRun":["All"]}`, 200, "")
+	v.phase(t, "reached", kubevirtv1.PhaseRunning)
+}
+
 // testRights: who may look may not touch, and who may edit may.
 func (v *installed) testRights(t *testing.T) {
 	for user, role := range map[string]string{"viewer": "view", "editor": "edit"} {
@@ -255,7 +271,7 @@ func (v *installed) testRights(t *testing.T) {
 		code, _ = viewer.do(t, http.MethodGet, path(vmResource, "expand-spec"), "")
 		return code == 200
 	}, func() string { return fmt.Sprintf("a viewer's expand-spec is answered with %d", code) })
-	for _, sub := range []string{path(vmResource, "start"), path(vmResource, "stop"), path(vmiResource, "pause")} {
+	for _, sub := range []string{path(vmResource, "start"), path(vmResource, "stop"), path(vmiResource, "pause"), path(vmiResource, "renew")} {
 		viewer.put(t, sub, `{}`, 403, "viewer")
 		nobody.put(t, sub, `{}`, 403, "nobody")
 	}

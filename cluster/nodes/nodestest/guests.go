@@ -95,6 +95,12 @@ func (g *Guests) RebootVM(_ context.Context, r *nodev1.RebootVMRequest) (*nodev1
 	return &nodev1.RebootVMResponse{}, nil
 }
 
+// RenewVM is noted.
+func (g *Guests) RenewVM(_ context.Context, r *nodev1.RenewVMRequest) (*nodev1.RenewVMResponse, error) {
+	g.note("renew %s", r.GetName())
+	return &nodev1.RenewVMResponse{Result: &nodev1.RenewResult{StoppedUs: 7000, VersionBefore: "7.2.0", Version: "10.0.2"}}, nil
+}
+
 // FreezeGuest needs the guest's agent.
 func (g *Guests) FreezeGuest(_ context.Context, r *nodev1.FreezeGuestRequest) (*nodev1.FreezeGuestResponse, error) {
 	if err := g.silent(); err != nil {

@@ -43,6 +43,8 @@ type Cluster struct {
 	Client client.WithWatch
 	// Start asks vmlet-api to start a VM.
 	Start func(ctx context.Context, namespace, name string) error
+	// Renew asks vmlet-api to renew a VM's VMM.
+	Renew func(ctx context.Context, namespace, name string) (Renewed, error)
 	// Namespace is the one that flags or kubeconfig name, or "default".
 	Namespace string
 }
@@ -66,19 +68,23 @@ func Connect(t *Target) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	start, err := starter(api, scheme)
-	return &Cluster{Client: c, Start: start, Namespace: namespace}, err
+	asked, err := subresources(api, scheme)
+	return &Cluster{Client: c, Start: starter(asked), Renew: renewer(asked), Namespace: namespace}, err
 }
 
-// starter returns what asks for subresource start of a VM.
-func starter(config *rest.Config, scheme *runtime.Scheme) (func(ctx context.Context, namespace, name string) error, error) {
+// subresources is vmlet-api.
+func subresources(config *rest.Config, scheme *runtime.Scheme) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &schema.GroupVersion{Group: "subresources." + kubevirtv1.Group, Version: kubevirtv1.Version}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	api, err := rest.RESTClientFor(config)
+	return rest.RESTClientFor(config)
+}
+
+// starter returns what asks for subresource start of a VM.
+func starter(api rest.Interface) func(ctx context.Context, namespace, name string) error {
 	return func(ctx context.Context, namespace, name string) error {
 		return api.Put().Namespace(namespace).Resource("virtualmachines").Name(name).SubResource("start").Body([]byte("{}")).Do(ctx).Error()
-	}, err
+	}
 }
 
 // Scheme has the kinds that commands read and write.

@@ -82,7 +82,7 @@ func command(env Environment) (*cobra.Command, error) {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	target.addFlags(root.PersistentFlags())
-	root.AddCommand(whyCommand(env, target), nodesCommand(env, target), hibernateCommand(env, target), resumeCommand(env, target), moveCommand(env, target), convertCommand(env))
+	root.AddCommand(whyCommand(env, target), nodesCommand(env, target), hibernateCommand(env, target), resumeCommand(env, target), moveCommand(env, target), renewCommand(env, target), convertCommand(env))
 	return root, completeFlags(root)
 }
 

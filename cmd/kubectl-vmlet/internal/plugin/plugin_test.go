@@ -198,3 +198,17 @@ func TestResumeAsksForAStart(t *testing.T) {
 		t.Errorf("code %d, %s%s, calls %q", r.code, r.out, r.errors, s.calls)
 	}
 }
+
+// TestRenew: vmlet-api is asked, and what it says of the renewal is printed.
+func TestRenew(t *testing.T) {
+	const renew = "/apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web/renew"
+	s := newServer(t, map[string]string{renew: `{"versionBefore":"7.2.22","version":"10.0.2","stoppedMicroseconds":8060}`})
+	r := run(t, "renew", "web", "--kubeconfig", s.kubeconfig(t))
+	const want = "VM web runs in a new VMM of version 10.0.2 (before: 7.2.22); the guest was stopped for 8.1ms.\n"
+	if r.code != 0 || r.out != want || !slices.Contains(s.calls, renew) {
+		t.Errorf("code %d, %s%s, calls %q, want %s", r.code, r.out, r.errors, s.calls, want)
+	}
+	if r := run(t, "renew", "other", "--kubeconfig", s.kubeconfig(t)); r.code != 3 {
+		t.Errorf("of a VM that is not there: code %d, %s", r.code, r.errors)
+	}
+}
