@@ -286,7 +286,7 @@ type Renew struct {
 // Renewed answers Renew.
 type Renewed struct {
 	VMMPID int `json:"vmmPid"`
-	// Stopped is how long the guest stood still.
+	// Stopped is how long the guest was stopped.
 	Stopped time.Duration `json:"stopped"`
 	// Warning is what went wrong when the guest ran again already; empty: nothing.
 	Warning string `json:"warning,omitempty"`
@@ -481,7 +481,7 @@ type Event struct {
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Thawed: the guest's file systems are not frozen any more (1.4).
 	Thawed bool `json:"thawed,omitempty"`
-	// Renewed: another VMM has the guest, though whoever asked for it may have gone.
+	// Renewed: another VMM has the guest, though the client that asked for it may have gone.
 	Renewed *Renewed `json:"renewed,omitempty"`
 	// Note of a detachment that the guest has agreed to after its time was over:
 	// the device is gone (1.2).

@@ -84,7 +84,7 @@ func instanceOf(vm string) string {
 	return pod[:end]
 }
 
-// networkOf is what to say of a network of which the instance says more than its specification; empty: the fault is
+// networkOf is what to say of a network if the instance says more of it than its specification; empty: the fault is
 // another, or has said all.
 func networkOf(f contract.Fault, s *kubevirtv1.VirtualMachineInstanceSpec) string {
 	switch f.Reason {

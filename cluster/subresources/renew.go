@@ -11,7 +11,7 @@ import (
 type renewed struct {
 	VersionBefore string `json:"versionBefore"`
 	Version       string `json:"version"`
-	// StoppedMicroseconds is how long the guest stood still.
+	// StoppedMicroseconds is how long the guest was stopped.
 	StoppedMicroseconds int64 `json:"stoppedMicroseconds"`
 	// Warning is what went wrong when the guest ran again already.
 	Warning string `json:"warning,omitempty"`

@@ -49,7 +49,7 @@ type Options struct {
 	CredentialsEvery time.Duration
 	// Console, if set, gets what the guest prints, beside the log. It must not block.
 	Console io.Writer
-	// ResolvConf has the name servers and search domains that guests are told of;
+	// ResolvConf has the name servers and search domains that guests get;
 	// empty: /etc/resolv.conf.
 	ResolvConf string
 	// Pod is set in a pod: then the shim waits for agents for ever.
@@ -58,7 +58,7 @@ type Options struct {
 
 // Pod is what a shim in a pod is there for.
 type Pod struct {
-	// Described is told as it is, but for VMMs.
+	// Described is sent as it is, but for VMMs.
 	Described shim.Described
 	// ReadImage returns what Described.Restore.Manifest is of the image in a volume that is attached, once
 	// it has made the disks that the image has; nil: the pod has no such image.

@@ -143,7 +143,7 @@ func (s *devices) detachDevice(op *operation, v *vm, machine control.Plugger, ar
 	faultpoint.Reach("shim.detach.detached")
 	if err == nil {
 		s.takeBack(v, d.Device)
-		// Not the agent that is told by the reply: another may have come and been welcomed meanwhile.
+		// Not to the agent that gets the reply: another may have come and been welcomed meanwhile.
 		s.finish(op, func() { s.gone(v, args); s.tell(shim.Event{Note: args.Note}, op.owner) })
 		s.log.Info("a device is detached", "device", d.Device)
 		return nil

@@ -25,7 +25,7 @@ import (
 //
 //   - until the guest has been stopped, the first VMM has it, and the second never runs it;
 //   - the second begins when it has all of the guest and the first can't go on by itself: its process is stopped (SIGSTOP),
-//     so that nobody who has its monitor can let the guest run there;
+//     so that no client of its monitor can let the guest run there;
 //   - if the second refuses to begin, it is killed before the first goes on. If it is unknown whether it has begun, the first
 //     never does again.
 //
@@ -37,9 +37,9 @@ type renewals struct {
 }
 
 const (
-	// renewTime bounds a renewal, most of which the guest does not notice.
+	// renewTime bounds a renewal; the guest does not notice most of it.
 	renewTime = 2 * time.Minute
-	// standTime bounds how long the guest may stand still: then it goes on where it was.
+	// standTime bounds how long the guest may be stopped: then it goes on where it was.
 	standTime = 5 * time.Second
 	// fenceTime bounds how long a process takes to stop, or to begin to end.
 	fenceTime = time.Second
@@ -322,7 +322,7 @@ func (r *renewal) send(ctx context.Context) error {
 		}
 	}()
 	err = r.old.machine.(control.Sender).Send(ctx, control.Handover{Stream: ours, SharedRAM: true}, func() error {
-		late = time.AfterFunc(standTime, func() { cancel(fmt.Errorf("the guest stood still for more than %v", standTime)) })
+		late = time.AfterFunc(standTime, func() { cancel(fmt.Errorf("the guest was stopped for more than %v", standTime)) })
 		return r.stand()
 	})
 	ours.Close() // else the receiver would wait for a sender that has ended
@@ -338,12 +338,12 @@ func (r *renewal) send(ctx context.Context) error {
 	return nil
 }
 
-// endsAlone says whether the first VMM has ended with the guest stopped: whoever has all of it may go on then.
+// endsAlone says whether the first VMM has ended with the guest stopped: the VMM that has all of it may go on then.
 func (r *renewal) endsAlone(err error) bool {
 	return !r.stopped.IsZero() && errors.Is(err, control.ErrMonitorClosed) && r.old.proc.endsSoon()
 }
 
-// stand notes that the guest is stopped: from here on it is the renewal that says who has it.
+// stand notes that the guest is stopped: from here on the renewal says which VMM has it.
 func (r *renewal) stand() error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()

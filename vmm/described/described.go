@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// VMM is one by its driver's words. One of which nothing is known but its name has the least that a VMM can
+// VMM is one by its driver's words. If only its name is known, it has the least that a VMM can
 // have.
 type VMM struct {
 	// ID is its name in specifications.
@@ -111,7 +111,7 @@ func (v VMM) Defaults(arch string) spec.VMMDefaults {
 }
 
 // Validate names the fields that ask for what the machines have not. What only the driver knows it says when
-// it plans the VM. Of a VMM of which nothing is known nothing is refused.
+// it plans the VM. Of an unknown VMM nothing is refused.
 func (v VMM) Validate(s *specv1.VirtualMachineSpec, arch string) (faults spec.FieldErrors) {
 	if len(v.Machines) == 0 {
 		return nil
@@ -146,7 +146,7 @@ func (v VMM) MemoryCosts() vmm.MemoryCosts {
 // silent is a Planner without costs of its own.
 type silent struct{ vmm.Planner }
 
-// ProgramNames are the driver's; of a VMM of which nothing is known its name stands for its program.
+// ProgramNames are the driver's; an unknown VMM's name stands for its program.
 func (v VMM) ProgramNames() []string {
 	if len(v.Programs) == 0 {
 		return []string{v.ID}

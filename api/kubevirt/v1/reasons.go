@@ -27,7 +27,7 @@ const (
 	ReasonResuming      = "Resuming"
 	ReasonRestoreFailed = "RestoreFailed"
 	ReasonRevisionGone  = "RevisionGone"
-	// Of an instance of which it is unknown whether it runs.
+	// Of an instance that may or may not run.
 	ReasonNodeUnresponsive = "NodeUnresponsive"
 	ReasonNodeReplaced     = "NodeReplaced"
 	ReasonEndUnconfirmed   = "EndUnconfirmed"

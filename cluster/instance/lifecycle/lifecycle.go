@@ -98,7 +98,7 @@ func ReleasePod(v *view.View) action.Action {
 	return action.ReleasePod{Pod: v.Pod}
 }
 
-// Finalize lets an instance go that has ended, once its pod is let go.
+// Finalize releases an instance that has ended, once its pod is released.
 func Finalize(v *view.View) action.Action {
 	if !v.Deleting() || !v.Final() || !slices.Contains(v.Instance.Finalizers, contract.FinalizerInstance) {
 		return nil

@@ -76,7 +76,7 @@ type machine struct {
 	// saved: QEMU may have given up its disks at the end of a save, and has not gone on
 	// since, as far as is known here.
 	saved atomic.Bool
-	// handedOver: QEMU was told to hand its guest over, or to receive one, and may still have what is set for that.
+	// handedOver: QEMU began to hand its guest over, or to receive one, and may still have the settings for that.
 	handedOver atomic.Bool
 }
 

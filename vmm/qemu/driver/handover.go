@@ -25,7 +25,7 @@ func handoverCapabilities() []string {
 	return []string{"return-path", "pause-before-switchover", "validate-uuid", "late-block-activate"}
 }
 
-// maxDowntime lets QEMU stop the guest as soon as it would stand still for no longer, in milliseconds.
+// maxDowntime lets QEMU stop the guest as soon as it would be stopped for no longer, in milliseconds.
 const maxDowntime = 300
 
 // configureHandover sets them. Both are off again for a save: see configure.

@@ -24,8 +24,8 @@ const (
 	ConnectionFile = 3
 	// ListenerFile is that of the listening socket for agents, if ListenVariable is set.
 	ListenerFile = 4
-	// CookieVariable is set to CookieValue where vmlet starts the program; somebody who
-	// starts it by hand is told what it is.
+	// CookieVariable is set to CookieValue where vmlet starts the program. Started by hand, the program
+	// prints what it is.
 	CookieVariable = "VMLET_DRIVER"
 	CookieValue    = "1"
 	ListenVariable = "VMLET_DRIVER_LISTEN"
@@ -136,8 +136,8 @@ func Choose(ours, theirs []int) (int, error) {
 	return 0, fmt.Errorf("%w: one side speaks %v, the other %v: use a driver and a vmlet of neighbouring releases", ErrVersion, theirs, ours)
 }
 
-// SocketOf refuses names of sockets that a driver has no business with: it asks whoever is
-// at the other end of its connection to open them, with the rights that that one has.
+// SocketOf refuses names of sockets that a driver has no business with: it asks the
+// other end of its connection to open them, with the rights of that process.
 func SocketOf(name string) error {
 	switch {
 	case name == "" || len(name) > 64 || name[0] == '.':
