@@ -103,6 +103,7 @@ func (s *launcher) launch(l *launch) (any, error) {
 	if l.lazyImage != nil {
 		l.vm.verified = make(chan struct{})
 	}
+	companions := l.vm.companions // from here on the VM is guarded by mu
 	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
 	l.log.Info("VMM runs", "pid", l.vm.proc().pid, "took", time.Since(start))
 	if l.lazyImage != nil {
@@ -112,7 +113,7 @@ func (s *launcher) launch(l *launch) (any, error) {
 		})
 	}
 	go s.ender.watch(l.vm)
-	for _, c := range l.vm.companions {
+	for _, c := range companions {
 		go s.ender.attend(l.vm, c)
 	}
 	go s.guests.keepCredentials(l.vm)

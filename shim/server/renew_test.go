@@ -18,10 +18,35 @@ import (
 	"github.com/vmlet/vmlet/shim/server/control"
 )
 
+// hook is a function that stands for what can go wrong: a test sets it while the shim runs.
+func hook[F any](m *fakeMachine, f *F) F {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *f
+}
+
+func (m *fakeMachine) onSend(f func(context.Context, func() error) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.send = f
+}
+
+func (m *fakeMachine) onReceive(f func(context.Context) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.receive = f
+}
+
+func (m *fakeMachine) onBegin(f func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin = f
+}
+
 // Send implements control.Sender as a VMM does to which nothing happens.
 func (m *fakeMachine) Send(ctx context.Context, _ control.Handover, stopped func() error) error {
-	if m.send != nil {
-		return m.send(ctx, stopped)
+	if send := hook(m, &m.send); send != nil {
+		return send(ctx, stopped)
 	}
 	if err := stopped(); err != nil {
 		return err
@@ -32,16 +57,16 @@ func (m *fakeMachine) Send(ctx context.Context, _ control.Handover, stopped func
 
 // Receive implements control.Receiver.
 func (m *fakeMachine) Receive(ctx context.Context, _ control.Handover) error {
-	if m.receive != nil {
-		return m.receive(ctx)
+	if receive := hook(m, &m.receive); receive != nil {
+		return receive(ctx)
 	}
 	return nil
 }
 
 // Begin implements control.Receiver.
 func (m *fakeMachine) Begin(context.Context) error {
-	if m.begin != nil {
-		if err := m.begin(); err != nil {
+	if begin := hook(m, &m.begin); begin != nil {
+		if err := begin(); err != nil {
 			return err
 		}
 	}
@@ -147,39 +172,39 @@ func TestRenewFails(t *testing.T) {
 		}, want: "exit status 3"},
 		"it does not answer": {change: func(r *renewing, _ func()) { r.driver.onConnect(func(context.Context) error { return told }) }, want: "told to"},
 		"the guest is not sent": {change: func(r *renewing, _ func()) {
-			r.machine.send = func(context.Context, func() error) error { return told }
+			r.machine.onSend(func(context.Context, func() error) error { return told })
 		}, want: "told to"},
 		"it is not received": {change: func(r *renewing, _ func()) {
-			r.next.receive = func(context.Context) error { return told }
-			r.machine.send = func(ctx context.Context, _ func() error) error {
+			r.next.onReceive(func(context.Context) error { return told })
+			r.machine.onSend(func(ctx context.Context, _ func() error) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
-			}
+			})
 		}, want: "told to"},
-		"it is sent, and not received": {change: func(r *renewing, _ func()) { r.next.receive = func(context.Context) error { return told } }, want: "told to"},
+		"it is sent, and not received": {change: func(r *renewing, _ func()) { r.next.onReceive(func(context.Context) error { return told }) }, want: "told to"},
 		"the new VMM dies when the guest is stopped": {change: func(r *renewing, _ func()) {
-			r.machine.send = func(ctx context.Context, stopped func() error) error {
+			r.machine.onSend(func(ctx context.Context, stopped func() error) error {
 				if err := stopped(); err != nil {
 					return err
 				}
 				r.check(r.next.exit('7'))
 				<-ctx.Done()
 				return context.Cause(ctx)
-			}
-			r.next.receive = func(ctx context.Context) error {
+			})
+			r.next.onReceive(func(ctx context.Context) error {
 				<-ctx.Done()
 				return control.ErrMonitorClosed
-			}
+			})
 		}, want: "exit status 7"},
 		"the new VMM refuses to begin": {change: func(r *renewing, _ func()) {
-			r.next.begin = func() error { return fmt.Errorf("%w: a disk is locked", control.ErrNotBegun) }
+			r.next.onBegin(func() error { return fmt.Errorf("%w: a disk is locked", control.ErrNotBegun) })
 		}, want: "a disk is locked"},
 		"who asked has gone": {change: func(r *renewing, cancel func()) {
-			r.machine.send = func(ctx context.Context, stopped func() error) error {
+			r.machine.onSend(func(ctx context.Context, stopped func() error) error {
 				cancel()
 				<-ctx.Done()
 				return context.Cause(ctx)
-			}
+			})
 		}, want: "aborted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +235,8 @@ func TestRenewFails(t *testing.T) {
 			r.driver.mu.Lock()
 			r.driver.next = &fakeMachine{displays: make(chan net.Conn, 8)}
 			r.driver.mu.Unlock()
-			r.machine.send, r.next = nil, r.driver.next
+			r.machine.onSend(nil)
+			r.next = r.driver.next
 			renewed, err := r.renew("well")
 			r.check(err)
 			r.wantRecord(renewed.VMMPID, 1)
@@ -234,60 +260,60 @@ func TestRenewEnds(t *testing.T) {
 		ended shim.Reason
 	}{
 		"the first dies before the guest is stopped": {change: func(r *renewing) {
-			r.machine.send = func(context.Context, func() error) error {
+			r.machine.onSend(func(context.Context, func() error) error {
 				r.check(die(r.machine, r.server.vm.proc))
 				return control.ErrMonitorClosed
-			}
+			})
 		}, ended: shim.ReasonCrashed},
 		"the first dies with a part of the guest sent": {change: func(r *renewing) {
-			r.machine.send = func(_ context.Context, stopped func() error) error {
+			r.machine.onSend(func(_ context.Context, stopped func() error) error {
 				r.check(stopped())
 				r.check(die(r.machine, r.server.vm.proc))
 				return control.ErrMonitorClosed
-			}
-			r.next.receive = func(ctx context.Context) error { return errors.New("the stream has ended") }
+			})
+			r.next.onReceive(func(ctx context.Context) error { return errors.New("the stream has ended") })
 		}, ended: shim.ReasonCrashed},
 		"the first dies when the other has all of the guest": {change: func(r *renewing) {
-			r.machine.send = func(_ context.Context, stopped func() error) error {
+			r.machine.onSend(func(_ context.Context, stopped func() error) error {
 				r.check(stopped())
 				r.machine.set(false)
 				r.check(die(r.machine, r.server.vm.proc))
 				return control.ErrMonitorClosed
-			}
+			})
 		}, lives: true},
 		"the first dies when it has sent the guest": {change: func(r *renewing) {
-			r.machine.send = func(_ context.Context, stopped func() error) error {
+			r.machine.onSend(func(_ context.Context, stopped func() error) error {
 				r.check(stopped())
 				r.machine.set(false)
 				return die(r.machine, r.server.vm.proc)
-			}
+			})
 		}, lives: true},
 		"it is unknown whether the second has begun": {change: func(r *renewing) {
-			r.next.begin = func() error {
+			r.next.onBegin(func() error {
 				r.next.set(true)
 				return errors.New("no answer")
-			}
+			})
 		}, lives: true},
 		"the second dies as it begins": {change: func(r *renewing) {
-			r.next.begin = func() error {
+			r.next.onBegin(func() error {
 				r.check(die(r.next, r.server.vm.proc))
 				return control.ErrMonitorClosed
-			}
+			})
 		}, ended: shim.ReasonCrashed},
 		"the VM is killed while the guest is sent": {change: func(r *renewing) {
-			r.machine.send = func(ctx context.Context, stopped func() error) error {
+			r.machine.onSend(func(ctx context.Context, stopped func() error) error {
 				r.check(stopped())
 				go func() { _, _ = r.dial().Kill(r.ctx) }()
 				<-ctx.Done()
 				return context.Cause(ctx)
-			}
-			r.next.receive = func(ctx context.Context) error {
+			})
+			r.next.onReceive(func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
-			}
+			})
 		}, ended: shim.ReasonKilled},
 		"the VM is killed as the second begins": {change: func(r *renewing) {
-			r.next.begin = func() error {
+			r.next.onBegin(func() error {
 				killing := make(chan struct{})
 				go func() {
 					client := r.dial()
@@ -297,7 +323,7 @@ func TestRenewEnds(t *testing.T) {
 				<-killing
 				time.Sleep(50 * time.Millisecond)
 				return nil
-			}
+			})
 		}, ended: shim.ReasonKilled},
 	} {
 		t.Run(name, func(t *testing.T) {

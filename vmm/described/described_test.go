@@ -40,10 +40,10 @@ func TestDescribed(t *testing.T) {
 			t.Errorf("%s: costs are %+v, want %+v", v.Name(), g, w)
 		}
 		g, w := got.Defaults("amd64"), vmm.DefaultsOf(v, "amd64")
-		if !proto.Equal(g.Layer, w.Layer) {
-			t.Errorf("%s: the layer is %v, want %v", v.Name(), g.Layer, w.Layer)
+		if !proto.Equal(g.Layer, w.Layer) || !proto.Equal(g.Disk, w.Disk) {
+			t.Errorf("%s: layer and disk are %v, %v, want %v, %v", v.Name(), g.Layer, g.Disk, w.Layer, w.Disk)
 		}
-		g.Layer, w.Layer = nil, nil
+		g.Layer, w.Layer, g.Disk, w.Disk = nil, nil, nil, nil
 		if g != w {
 			t.Errorf("%s: defaults are %+v, want %+v", v.Name(), g, w)
 		}
