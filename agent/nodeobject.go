@@ -14,6 +14,8 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm/described"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // kubeClient is the client of the API server; nil if the agent has to do with
@@ -100,6 +102,7 @@ type factState struct {
 	document   *capabilitiesv1.Capabilities // nil: none yet
 	cpuManager *bool                        // nil: not known
 	stack      string                       // a described.Report, encoded; empty: no stack's image is here
+	brought    []described.VMM              // the VMMs that work by drivers in that image
 }
 
 func newFactSource(n *node.Node) *factSource {
@@ -125,23 +128,53 @@ func (s *factSource) follow(ctx context.Context) {
 }
 
 func (s *factSource) take(doc *capabilitiesv1.Capabilities) {
-	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager, f.stack}, doc != f.document })
+	s.state.Update(func(f factState) (factState, bool) {
+		before := f.document
+		f.document = doc
+		return f, doc != before
+	})
 }
 
 // takeCPUManager takes how the kubelet gives CPUs.
 func (s *factSource) takeCPUManager(static bool) {
 	s.state.Update(func(f factState) (factState, bool) {
-		return factState{f.document, &static, f.stack}, f.cpuManager == nil || *f.cpuManager != static
+		before := f.cpuManager
+		f.cpuManager = &static
+		return f, before == nil || *before != static
 	})
 }
 
 // takeStack takes what the VMMs in a virtualisation stack's image say; nil: there is none any more.
 func (s *factSource) takeStack(r *described.Report) {
 	text := ""
+	var brought []described.VMM
 	if r != nil {
 		text = r.Encode()
+		for _, f := range r.VMMs {
+			if f.Driver && f.Works() {
+				brought = append(brought, f.VMM)
+			}
+		}
 	}
-	s.state.Update(func(f factState) (factState, bool) { return factState{f.document, f.cpuManager, text}, f.stack != text })
+	s.state.Update(func(f factState) (factState, bool) {
+		before := f.stack
+		f.stack, f.brought = text, brought
+		return f, before != text
+	})
+}
+
+// withStack adds to a document the VMMs that work by drivers in a stack's image, by their names and versions.
+func withStack(doc *capabilitiesv1.Capabilities, brought []described.VMM) *capabilitiesv1.Capabilities {
+	if len(brought) == 0 {
+		return doc
+	}
+	doc = proto.CloneOf(doc)
+	for _, v := range brought {
+		if !slices.ContainsFunc(doc.GetVmms(), func(own *capabilitiesv1.VmmCapabilities) bool { return own.GetName() == v.ID }) {
+			doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: v.ID, Version: v.Version, State: capabilitiesv1.State_STATE_WORKS})
+		}
+	}
+	return doc
 }
 
 // Changed is closed when a document comes or the kubelet gives CPUs otherwise.
@@ -156,7 +189,7 @@ func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeo
 	if state.document == nil {
 		return nodeobject.Facts{}, nodeobject.ErrNoFacts
 	}
-	labels, err := s.node.Labels.After(state.document, previous)
+	labels, err := s.node.Labels.After(withStack(state.document, state.brought), previous)
 	if err != nil {
 		return nodeobject.Facts{}, err
 	}

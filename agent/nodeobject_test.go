@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/test/suites"
+	"github.com/vmlet/vmlet/vmm/described"
 )
 
 func TestSchedulable(t *testing.T) {
@@ -64,6 +65,43 @@ func TestSchedulable(t *testing.T) {
 
 // Without an API server the labels of a real probe go into a file of Node Feature
 // Discovery's.
+// TestLabelsOfAStack: VMMs that work by drivers in a stack's image have their labels, and no others; and the node
+// keeps none of them when the image has gone.
+func TestLabelsOfAStack(t *testing.T) {
+	state := t.TempDir()
+	cfg, err := config.Config{StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Complete()
+	check(t, err)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
+	check(t, err)
+	s := newFactSource(n)
+	s.take(&capabilitiesv1.Capabilities{Vmms: []*capabilitiesv1.VmmCapabilities{{Name: "qemu", Version: "10.0", State: capabilitiesv1.State_STATE_WORKS}}})
+	s.takeStack(&described.Report{VMMs: []described.Found{
+		{VMM: described.VMM{ID: "strange", Version: "9"}, Driver: true, Hypervisors: map[string]string{"kvm": ""}},
+		{VMM: described.VMM{ID: "broken"}, Driver: true, Error: "no libraries"},
+		{VMM: described.VMM{ID: "qemu", Version: "8"}, Hypervisors: map[string]string{"kvm": ""}},
+	}})
+	facts, err := s.Facts(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"qemu": "10.0", "strange": "9", "broken": ""} {
+		if got := facts.Labels[contract.LabelVMMVersion+name]; got != want {
+			t.Errorf("label of %s is %q, want %q", name, got, want)
+		}
+	}
+	if facts.Annotations[contract.AnnotationStack] == "" {
+		t.Error("the Node does not say what the image has")
+	}
+	s.takeStack(nil)
+	facts, err = s.Facts(t.Context(), facts.Labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, has := facts.Labels[contract.LabelVMMVersion+"strange"]; has || len(facts.Annotations) > 0 {
+		t.Errorf("after the image has gone the label is %q, annotations %v", got, facts.Annotations)
+	}
+}
+
 func TestLabelsForNFD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vmlet")
 	state := t.TempDir()
