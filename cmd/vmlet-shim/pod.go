@@ -52,7 +52,7 @@ type podOptions struct {
 	preparation                         string // its file; empty: there is nothing to make
 	restore                             shim.PodRestore
 	paused                              bool
-	stack                               string
+	stack, driversFolder                string
 	noConsoleLog                        bool
 	credentials                         []server.Credential
 	grace, awaitSave                    time.Duration
@@ -80,6 +80,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return json.Unmarshal([]byte(text), &o.credentials)
 	})
 	flags.StringVar(&o.stack, "stack", "", "run no VM: have the node's agent ask the VMMs of this image, which is that of the virtualisation profile `NAME`")
+	flags.StringVar(&o.driversFolder, "drivers", contract.DriversFolder, "`DIR` with programs that speak the driver protocol, each named after its VMM; an agent starts VMs with those of the default alone")
 	flags.BoolVar(&o.paused, "paused", false, "leave the guest paused before its first instruction, or as the image has it, until somebody resumes it")
 	flags.BoolVar(&o.noConsoleLog, "no-console-log", false, "keep what the guest prints on its console out of the container's log")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
@@ -365,8 +366,8 @@ func readBounded(path string, limit int64) ([]byte, error) {
 }
 
 // drivers are the programs in the image that speak the driver protocol.
-func (podOptions) drivers(log *slog.Logger) *remotedriver.Programs {
-	return &remotedriver.Programs{Folder: contract.DriversFolder, Log: log}
+func (o podOptions) drivers(log *slog.Logger) *remotedriver.Programs {
+	return &remotedriver.Programs{Folder: o.driversFolder, Log: log}
 }
 
 // probe has vmlet ask the VMMs: this program links nothing that could. An image that has drivers need not

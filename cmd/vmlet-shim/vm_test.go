@@ -25,7 +25,9 @@ import (
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
+	"github.com/vmlet/vmlet/vmm/driverkit"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
+	driverwire "github.com/vmlet/vmlet/vmm/remote/wire"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -35,6 +37,12 @@ const patience = 4 * time.Minute
 var shimBinary string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(driverwire.CookieVariable) != "" { // a run of this program as a driver
+		if driverkit.Run(context.Background(), driverkit.Stack{Version: "test", VMM: anyVMM{}}) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(testMain(m))
 }
 
