@@ -89,6 +89,9 @@ func slimLabels(all map[string]string) map[string]string {
 	return nil
 }
 
+// maxImage is more than the name of an image has, in bytes.
+const maxImage = 512
+
 func slimContainers(all []corev1.Container) []corev1.Container {
 	slim := make([]corev1.Container, len(all))
 	for i, c := range all {
@@ -96,6 +99,9 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 			Name: c.Name, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules,
 			Resources:     corev1.ResourceRequirements{Limits: c.Resources.Limits},
 			VolumeDevices: c.VolumeDevices,
+		}
+		if c.Name == contract.ContainerStack { // whose image its node speaks of
+			slim[i].Image = c.Image[:min(len(c.Image), maxImage)]
 		}
 		for _, m := range c.VolumeMounts {
 			if m.Name == contract.VolumeName {

@@ -79,7 +79,7 @@ func (i *Installation) stackPods(c configuration.Configuration) *appsv1.DaemonSe
 						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 					},
 					Containers: []corev1.Container{{
-						Name: "stack", Image: c.Stack.Launcher, ImagePullPolicy: c.ImagePullPolicy,
+						Name: contract.ContainerStack, Image: c.Stack.Launcher, ImagePullPolicy: c.ImagePullPolicy,
 						Command: []string{"vmlet-shim", "pod", "--stack", cmp.Or(c.Stack.Name, "unnamed")},
 						Resources: corev1.ResourceRequirements{
 							Limits: limits, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
