@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,8 @@ type installed struct {
 	// parts are the names of those that there are; partsRan: one of them ran.
 	parts    []string
 	partsRan bool
+	// renewing: a VM is being renewed, for a moment with two VMMs.
+	renewing atomic.Bool
 }
 
 // sharedCluster has TestVirtualMachines use the cluster that make cluster runs, if it does.
