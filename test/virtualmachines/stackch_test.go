@@ -89,7 +89,7 @@ func (v *installed) agentsKnow(t *testing.T, right func(config string) bool) {
 	t.Helper()
 	var config string
 	v.eventually(t, func() bool {
-		config = v.kubectl(t, "get", "configmap", contract.ConfigMapCluster, "-n", "vmlet", "-o", "jsonpath={.data}")
+		config = v.kubectl(t, "get", "configmap", contract.ConfigMapCluster, "-n", "vmlet", "--ignore-not-found", "-o", "jsonpath={.data}")
 		return right(config)
 	}, func() string { return "nodes are told " + config })
 	v.kubectl(t, "rollout", "restart", "daemonset/vmlet-agent", "-n", "vmlet")
