@@ -29,6 +29,7 @@ func TestGuestPeer(t *testing.T) {
 			room := semaphore.NewWeighted(decodeFactor * maxGuestMessage)
 			p, other := guestEnds(t, room)
 			go func() {
+				_, _ = other.Read(make([]byte, 1)) // the call is made
 				_, _ = other.Write(frame(c.frame)) // it may be cut off
 			}()
 			ctx, cancel := suites.Wait(t.Context(), t, awaits)
@@ -57,6 +58,9 @@ func TestGuestPeerWaitsForRoom(t *testing.T) {
 		_, err := p.Call(context.Background(), "Describe", nil, nil)
 		answered <- err
 	}()
+	if _, err := other.Read(make([]byte, 1)); err != nil { // the call is made
+		t.Fatal(err)
+	}
 	if _, err := other.Write(frame(fmt.Sprintf(`{"id":1,"body":%q}`, strings.Repeat("a", 2*freeMessage)))); err != nil {
 		t.Fatal(err)
 	}
