@@ -76,11 +76,11 @@ TESTED = $(GO) test -vet=off -count=1 -timeout $(TIMEOUT) $(if $(TIMES),-exec '$
 
 .PHONY: test-vms test-nodes test-rest
 test-vms:
-	$(TESTED) -race -p 4 -skip '^TestTwoNodes$$' $(VMS)
+	$(TESTED) -race -p 3 -skip '^TestTwoNodes$$' $(VMS)
 test-nodes:
 	$(TESTED) -race -run '^TestTwoNodes$$' ./test/virtualmachines
 test-rest:
-	$(TESTED) -race -p 2 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(TESTED) -race -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 	CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath" $(TESTED) -p 1 $(WALKS)
 
 check: ## build, vet, and test what changed and what imports it, without VMs; BASE=COMMIT: since then

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -26,9 +27,9 @@ const started = "VMLET_TESTS_STARTED"
 const waited = "VMLET_WAITED"
 
 const (
-	// places is how many suites with VMs run at a time on a machine with memory for them: each
-	// waits most of its time, for pods and guests that start.
-	places = 3
+	// fewestPlaces and mostPlaces bound how many suites with VMs run at a time: one for each processor,
+	// as far as the memory goes. Each waits most of its time, for pods and guests that start.
+	fewestPlaces, mostPlaces = 2, 4
 	// perSuite is the memory in bytes that a suite may need, with a cluster and its guests.
 	perSuite = 4 << 30
 	// pause is between two looks for a place.
@@ -83,7 +84,7 @@ func locks() ([]string, error) {
 	if err := unix.Sysinfo(&info); err != nil {
 		return nil, fmt.Errorf("asking how much memory there is: %w", err)
 	}
-	n := min(max(uint64(info.Totalram)*uint64(info.Unit)/perSuite, 1), places)
+	n := min(max(uint64(info.Totalram)*uint64(info.Unit)/perSuite, 1), uint64(min(max(runtime.NumCPU(), fewestPlaces), mostPlaces)))
 	var paths []string
 	for i := range n {
 		paths = append(paths, filepath.Join(os.TempDir(), fmt.Sprintf("vmlet-tests-%d-%d.lock", os.Getuid(), i)))
