@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestErrorf: arguments that are parts of a fault are told as such, whatever is around them; the sentence has all of it.
+// TestErrorf: arguments that are parts of a fault stay parts, whatever is around them; the sentence has all of it.
 func TestErrorf(t *testing.T) {
 	inUse := Errorf("%s: another process has it open: end that first%s", ObjectName("/d"), Advice("fuser -v /d names it"))
 	noFile := &fs.PathError{Op: "open", Path: "/var/x", Err: unix.ENOENT}

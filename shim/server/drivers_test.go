@@ -25,7 +25,7 @@ func (l oneWord) Start(name string, end *os.File) error {
 	return err
 }
 
-// TestDrivers: an agent is told of the drivers in the pod's image, and connected to those alone.
+// TestDrivers: an agent gets the names of the drivers in the pod's image, and a connection to those alone.
 func TestDrivers(t *testing.T) {
 	s := newScene(t, func(o *Options) {
 		o.Pod = &Pod{Drivers: oneWord{"broken", "microvm"}, Probe: func(context.Context) (json.RawMessage, error) { return json.RawMessage("[]"), nil }}

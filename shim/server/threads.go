@@ -22,7 +22,7 @@ type thread struct {
 	flags uint64
 }
 
-// threadStopped: it runs nothing until it is told to go on (SIGCONT), or killed.
+// threadStopped: it runs nothing until SIGCONT or its end.
 func threadStopped(t thread) bool {
 	return t.state == 'T' || t.state == 't' || threadEnding(t) || t.flags&taskUserWorker != 0
 }

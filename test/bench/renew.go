@@ -34,7 +34,7 @@ func (b *bench) countingDisk() (string, error) {
 	return path, os.WriteFile(path, image, 0o644)
 }
 
-// renew: how long a guest that counts without end stands still when its VMM is renewed, with more and more memory touched.
+// renew: how long a guest that counts without end is stopped when its VMM is renewed, with more and more memory touched.
 func (b *bench) renew() error {
 	disk, err := b.countingDisk()
 	if err != nil {
@@ -87,7 +87,7 @@ func (b *bench) renewed(touched uint64) error {
 	}
 	c.begin()
 	time.Sleep(took.median())
-	b.table.row(fmt.Sprintf("renew, %d MiB of random pages: the guest stands still", touched>>20), stood.String(), "–", "–",
+	b.table.row(fmt.Sprintf("renew, %d MiB of random pages: the guest is stopped", touched>>20), stood.String(), "–", "–",
 		fmt.Sprintf("worst %s; by the agent's word %s; the whole renewal %s; longest without one %s; aim 30 ms", ms(slices.Max(stood)), said.String(), took.String(), ms(c.longest())))
 	return nil
 }

@@ -3330,7 +3330,7 @@ type SaveResult struct {
 	ImageId     string                 `protobuf:"bytes,1,opt,name=image_id,json=imageId,proto3" json:"image_id,omitempty"`
 	MemoryBytes uint64                 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	StateBytes  uint64                 `protobuf:"varint,3,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
-	// How long the guest stood still before it went on or was ended.
+	// How long the guest was stopped before it went on or was ended.
 	StoppedMs int64 `protobuf:"varint,4,opt,name=stopped_ms,json=stoppedMs,proto3" json:"stopped_ms,omitempty"`
 	// All that was written: memory, device state, and of a VM in a pod the disks that were made
 	// in the pod.
@@ -3599,7 +3599,7 @@ func (x *RenewVMResponse) GetResult() *RenewResult {
 
 type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long the guest stood still, in microseconds.
+	// How long the guest was stopped, in microseconds.
 	StoppedUs int64 `protobuf:"varint,1,opt,name=stopped_us,json=stoppedUs,proto3" json:"stopped_us,omitempty"`
 	// Of the VMM, before and now.
 	VersionBefore string `protobuf:"bytes,2,opt,name=version_before,json=versionBefore,proto3" json:"version_before,omitempty"`

@@ -122,7 +122,7 @@ type NodeServiceClient interface {
 	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
 	SuspendVM(ctx context.Context, in *SuspendVMRequest, opts ...grpc.CallOption) (*SuspendVMResponse, error)
 	// RenewVM has a new process of the VM's VMM take the place of the one that runs, under its
-	// guest, which stands still for some milliseconds. The program is the one that is installed
+	// guest, which is stopped for some milliseconds. The program is the one that is installed
 	// by now, in a pod that of its image. After an error the guest goes on where it was, unless
 	// the VM has ended. FAILED_PRECONDITION: the VMM, or a device, can't be handed over.
 	RenewVM(ctx context.Context, in *RenewVMRequest, opts ...grpc.CallOption) (*RenewVMResponse, error)
@@ -625,7 +625,7 @@ type NodeServiceServer interface {
 	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
 	SuspendVM(context.Context, *SuspendVMRequest) (*SuspendVMResponse, error)
 	// RenewVM has a new process of the VM's VMM take the place of the one that runs, under its
-	// guest, which stands still for some milliseconds. The program is the one that is installed
+	// guest, which is stopped for some milliseconds. The program is the one that is installed
 	// by now, in a pod that of its image. After an error the guest goes on where it was, unless
 	// the VM has ended. FAILED_PRECONDITION: the VMM, or a device, can't be handed over.
 	RenewVM(context.Context, *RenewVMRequest) (*RenewVMResponse, error)
